@@ -1,7 +1,7 @@
 //! What can go wrong, and the way out of each.
 
 use crate::device::DeviceKind;
-pub use crate::device::{DriverCode, DriverError};
+use crate::device::DriverError;
 
 /// The result of the crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -296,7 +296,7 @@ impl Error {
 }
 
 /// Where an open capture was found (S18).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenCapture {
     /// On the stream that the call resolves to.

@@ -1,7 +1,28 @@
-//! graph-runner
+//! A typed execution policy for GPU work.
 
+pub mod kind;
+
+mod bounded;
+mod capture;
+mod context;
 mod device;
+mod drive;
 mod error;
+mod producer;
+mod program;
+mod runner;
+mod warning;
 
-pub use device::*;
+pub use capture::Capture;
+pub use context::{Enqueue, ForeignProbe, HostStage, LegacyLaunch, register_foreign_probe};
+#[cfg(feature = "simulate")]
+pub use device::Simulation;
+pub use device::{
+    Arg, Args, Block, Buffer, CaptureMode, Device, DeviceKind, DriverCode, DriverError, Element,
+    Graph, Grid, In, Kernel, KernelSpec, Out, Shared, SharedSlice, Stream, Thread,
+};
 pub use error::{Error, OpenCapture, Result};
+pub use producer::{Capturable, HostSegmented, Legacy, Producer, Segments, Variant};
+pub use program::Program;
+pub use runner::{Call, GraphRunner, Mode, Plan, Policy, Reason, Run, Serial, Stats};
+pub use warning::{Warning, set_warning_hook};

@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use super::Relaxed;
 use super::args::Element;
-use super::driver::{DeviceId, Driver, Keep, RawPtr};
+use super::driver::{Driver, Keep, RawPtr};
+use super::{Relaxed, released};
 use crate::error::{Error, Result};
 
 /// An array of `T` in device memory: a counted handle to a whole allocation or a part of it.
@@ -138,18 +138,15 @@ impl BufferCore {
         let ptr = if bytes == 0 {
             RawPtr(0)
         } else {
+            released::drain();
             let _relaxed = Relaxed::enter(driver);
             driver.mem_alloc(bytes)?
         };
         Ok(Self { driver: Arc::clone(driver), ptr, bytes })
     }
 
-    pub(crate) fn device(&self) -> DeviceId {
-        self.driver.info().id
-    }
-
-    pub(crate) fn device_name(&self) -> &str {
-        &self.driver.info().name
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
     }
 
     pub(crate) fn keep(self: &Arc<Self>) -> Keep {

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::Relaxed;
 use super::driver::{Driver, Keep, RawExec, RawGraph};
 use super::stream::Stream;
+use super::{Relaxed, check_device, released};
 use crate::error::{Error, Result};
 
 /// A captured and instantiated graph: a counted handle.
@@ -27,6 +27,7 @@ impl Graph {
         keep: KeepSet,
     ) -> Result<Self> {
         let template = Template { driver: Arc::clone(driver), raw: template };
+        released::drain();
         let _relaxed = Relaxed::enter(driver);
         let nodes = driver.graph_node_count(template.raw)?;
         let exec = driver.graph_instantiate(template.raw)?;
@@ -42,13 +43,7 @@ impl Graph {
     /// stream, since a graph launch cannot be captured; [`Error::Driver`].
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let driver = &self.core.template.driver;
-        if stream.device_id() != driver.info().id {
-            return Err(Error::WrongDevice {
-                subject: "a stream to launch a graph on".into(),
-                expected: driver.info().name.clone(),
-                found: stream.device_name().into(),
-            });
-        }
+        check_device(driver, stream.driver(), "a stream to launch a graph on")?;
         if stream.is_capturing()? {
             return Err(Error::Capture {
                 subject: "launching a graph".into(),
@@ -119,11 +114,6 @@ impl KeepSet {
         if self.seen.insert(Arc::as_ptr(thing).cast::<()>() as usize) {
             self.keep.push(keep());
         }
-    }
-
-    /// Adds a thing that was not seen before.
-    pub(crate) fn push(&mut self, keep: Keep) {
-        self.keep.push(keep);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::args::{Args, Slot};
-use super::driver::{DeviceId, Driver, Keep, RawKernel, RawPtr};
+use super::driver::{Driver, Keep, RawKernel, RawPtr};
 use crate::error::{Error, Result};
 
 /// How many threads a launch has, and how CUDA groups them.
@@ -364,8 +364,8 @@ impl KernelCore {
         Ok(Self { driver: Arc::clone(driver), raw, decl: decl.clone() })
     }
 
-    pub(crate) fn device(&self) -> DeviceId {
-        self.driver.info().id
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
     }
 
     pub(crate) fn keep(self: &Arc<Self>) -> Keep {

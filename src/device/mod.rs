@@ -6,20 +6,19 @@ mod buffer;
 mod driver;
 mod graph;
 mod kernel;
+pub(crate) mod released;
 mod soft;
 mod stream;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 pub use args::{Arg, Args, Element, In, Out, Shared, SharedSlice};
 pub use buffer::Buffer;
 pub use driver::{CaptureMode, DeviceKind, DriverCode, DriverError};
-pub(crate) use driver::{
-    DeviceId, Driver, Keep, RawGraph, RawPtr, RawStream, StreamFlags, StreamState,
-};
+pub(crate) use driver::{DeviceId, Driver, RawGraph, RawStream, StreamFlags, StreamState};
 pub use graph::Graph;
 pub(crate) use graph::KeepSet;
 pub(crate) use kernel::{Access, RawArg};
@@ -30,6 +29,7 @@ pub(crate) use stream::Event;
 pub use stream::Stream;
 
 use crate::error::{Error, Result};
+use crate::runner::Pending;
 
 /// A device: a counted handle, equal when it names the same one.
 ///
@@ -48,7 +48,7 @@ struct DeviceCore {
     /// For allocations' first contents, where no capture can be.
     setup: Stream,
     current: RwLock<Stream>,
-    released: Arc<Released>,
+    pending: Pending,
 }
 
 impl Device {
@@ -95,8 +95,8 @@ impl Device {
         // Blocking, so that a stray launch on the legacy default stream, while a legacy producer
         // captures here, is refused instead of being lost from the graph.
         let current = Stream::create(&driver, StreamFlags { blocking: true, priority: 0 })?;
-        let released = Arc::new(Released::default());
-        let core = DeviceCore { driver, setup, current: RwLock::new(current), released };
+        let pending = Pending::default();
+        let core = DeviceCore { driver, setup, current: RwLock::new(current), pending };
         Ok(Self { core: Arc::new(core) })
     }
 
@@ -142,6 +142,10 @@ impl Device {
     #[must_use]
     pub fn current_stream(&self) -> Stream {
         self.core.current.read().clone()
+    }
+
+    pub(crate) fn is_current(&self, stream: &Stream) -> bool {
+        *self.core.current.read() == *stream
     }
 
     /// Makes `stream` the current stream, for every thread, and returns the one before.
@@ -204,20 +208,13 @@ impl Device {
         self.driver().info().id
     }
 
-    /// Where graphs of other people's captures hand back what they kept alive.
-    pub(crate) fn released(&self) -> &Arc<Released> {
-        &self.core.released
+    /// The legacy runners that may still capture on the current stream (S26).
+    pub(crate) fn pending(&self) -> &Pending {
+        &self.core.pending
     }
 
     pub(crate) fn check_stream(&self, stream: &Stream, subject: &str) -> Result<()> {
-        if stream.device_id() == self.id() {
-            return Ok(());
-        }
-        Err(Error::WrongDevice {
-            subject: subject.into(),
-            expected: self.name().into(),
-            found: stream.device_name().into(),
-        })
+        check_device(self.driver(), stream.driver(), subject)
     }
 }
 
@@ -235,21 +232,20 @@ impl fmt::Debug for Device {
     }
 }
 
-/// What CUDA gave back from a user object's destructor, which may not call CUDA: dropped later, by
-/// [`Released::drain`].
-#[derive(Default)]
-pub(crate) struct Released(Mutex<Vec<Keep>>);
-
-impl Released {
-    pub(crate) fn push(&self, keep: Vec<Keep>) {
-        self.0.lock().extend(keep);
+pub(crate) fn check_device(
+    expected: &Arc<dyn Driver>,
+    found: &Arc<dyn Driver>,
+    subject: &str,
+) -> Result<()> {
+    let (expected, found) = (expected.info(), found.info());
+    if expected.id == found.id {
+        return Ok(());
     }
-
-    /// Drops what came back so far.
-    pub(crate) fn drain(&self) {
-        let keep = std::mem::take(&mut *self.0.lock());
-        drop(keep);
-    }
+    Err(Error::WrongDevice {
+        subject: subject.into(),
+        expected: expected.name.clone(),
+        found: found.name.clone(),
+    })
 }
 
 /// The calling thread's capture mode set to RELAXED while this lives: the one bracket around every

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Relaxed;
 use super::args::Element;
 use super::buffer::Buffer;
 use super::driver::{DeviceId, Driver, RawEvent, RawStream, StreamFlags, StreamState};
+use super::{Relaxed, check_device};
 use crate::error::{Error, OpenCapture, Result};
 
 /// A stream: device work in order. A counted handle; equal handles name the same stream.
@@ -33,9 +33,9 @@ impl Stream {
         self.core.raw
     }
 
-    /// Whether this crate made it, so that a handle keeps it alive.
-    pub(crate) fn is_owned(&self) -> bool {
-        self.core.owned
+    /// Whether it is there as long as this handle.
+    pub(crate) fn outlives_handles(&self) -> bool {
+        self.core.owned || self.core.raw == RawStream::LEGACY
     }
 
     pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
@@ -122,13 +122,7 @@ impl Stream {
     ///
     /// [`Error::WrongDevice`] for another device's stream; [`Error::Capture`] if either captures.
     pub fn wait_for(&self, other: &Stream) -> Result<()> {
-        if other.device_id() != self.device_id() {
-            return Err(Error::WrongDevice {
-                subject: "a stream to wait for".into(),
-                expected: self.device_name().into(),
-                found: other.device_name().into(),
-            });
-        }
+        check_device(&self.core.driver, &other.core.driver, "a stream to wait for")?;
         if self == other {
             return Ok(());
         }
@@ -156,13 +150,7 @@ impl Stream {
         buffer: &Buffer<T>,
         found: usize,
     ) -> Result<()> {
-        if buffer.core().device() != self.device_id() {
-            return Err(Error::WrongDevice {
-                subject: "a buffer".into(),
-                expected: self.device_name().into(),
-                found: buffer.core().device_name().into(),
-            });
-        }
+        check_device(&self.core.driver, buffer.core().driver(), "a buffer")?;
         if buffer.len() != found {
             return Err(Error::Length { operation, expected: buffer.len(), found });
         }
