@@ -5,6 +5,8 @@ mod cache;
 mod call;
 mod legacy;
 mod mode;
+#[cfg(test)]
+mod mode_table;
 mod self_graph;
 mod stats;
 
