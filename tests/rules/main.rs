@@ -1,0 +1,9 @@
+//! The rules, each by a test that names it (`s07_…`), on every device that replays graphs.
+
+mod cache;
+mod common;
+mod kinds;
+mod lifetimes;
+mod modes;
+mod prepare;
+mod streams;
