@@ -90,7 +90,7 @@ impl<P: HostSegmented> Drive<P> for kind::HostSegmented {
     type Parts = Segments<P>;
 
     fn parts() -> Segments<P> {
-        P::segments()
+        P::segments(Segments::new())
     }
 
     fn describe(parts: &Segments<P>, out: &mut Vec<PartInfo>) {

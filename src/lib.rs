@@ -11,12 +11,12 @@ mod error;
 mod producer;
 mod program;
 mod runner;
+#[cfg(feature = "simulate")]
+pub mod testing;
 mod warning;
 
 pub use capture::Capture;
 pub use context::{Enqueue, ForeignProbe, HostStage, LegacyLaunch, register_foreign_probe};
-#[cfg(feature = "simulate")]
-pub use device::Simulation;
 pub use device::{
     Arg, Args, Block, Buffer, CaptureMode, Device, DeviceKind, DriverCode, DriverError, Element,
     Graph, Grid, In, Kernel, KernelSpec, Out, Shared, SharedSlice, Stream, Thread,

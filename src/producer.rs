@@ -82,8 +82,8 @@ pub trait HostSegmented: Producer<Kind = kind::HostSegmented> {
     /// cannot freeze in a captured part.
     type HostState: Default;
 
-    /// The parts in order. Called once for each runner.
-    fn segments() -> Segments<Self>;
+    /// Adds the parts in order. Called once for each runner.
+    fn segments(parts: Segments<Self>) -> Segments<Self>;
 }
 
 /// A producer that launches on the device's current stream by itself (S11), such as one that calls
@@ -124,9 +124,7 @@ pub struct Segments<P: HostSegmented> {
 }
 
 impl<P: HostSegmented> Segments<P> {
-    /// No parts yet.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { parts: Vec::new() }
     }
 
@@ -154,12 +152,6 @@ impl<P: HostSegmented> Segments<P> {
 
     pub(crate) fn get(&self, index: usize) -> &Segment<P> {
         &self.parts[index].1
-    }
-}
-
-impl<P: HostSegmented> Default for Segments<P> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -207,10 +207,10 @@ pub(crate) trait Driver: Send + Sync + fmt::Debug {
     fn exec_destroy(&self, exec: RawExec) -> DriverResult<()>;
     fn graph_destroy(&self, graph: RawGraph) -> DriverResult<()>;
 
-    // What the crate never calls by itself: for tests that play an application's, or a careless
-    // plugin's, own use of the driver.
+    /// What the crate never calls by itself: for tests that play an application's, or a careless
+    /// plugin's, own use of the driver. A host device has no such calls.
     #[cfg(feature = "simulate")]
-    fn stray(&self) -> &dyn StrayCalls;
+    fn stray(&self) -> Option<&dyn StrayCalls>;
 }
 
 /// Driver calls of somebody else, harmful ones included, for tests (see [`crate::testing`]).

@@ -19,12 +19,14 @@ pub use args::{Arg, Args, Element, In, Out, Shared, SharedSlice};
 pub use buffer::Buffer;
 pub use driver::{CaptureMode, DeviceKind, DriverCode, DriverError};
 pub(crate) use driver::{DeviceId, Driver, RawGraph, RawStream, StreamFlags, StreamState};
+#[cfg(feature = "simulate")]
+pub(crate) use driver::{RawEvent, RawExec, RawPtr, StrayCalls};
 pub use graph::Graph;
 pub(crate) use graph::KeepSet;
 pub(crate) use kernel::{Access, RawArg};
 pub use kernel::{Block, Grid, Kernel, KernelSpec, Thread};
 #[cfg(feature = "simulate")]
-pub use soft::Simulation;
+pub use soft::{Call as DriverCall, Live, Simulation};
 pub(crate) use stream::Event;
 pub use stream::Stream;
 
@@ -164,8 +166,12 @@ impl Device {
     ///
     /// [`Error::Driver`] if there is no memory.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
+        if self.kind() == DeviceKind::Host {
+            // A fill would be recorded, were this thread capturing.
+            return self.buffer(&vec![T::zeroed(); len]);
+        }
         let buffer = Buffer::alloc(self.driver(), len)?;
-        if !buffer.is_empty() {
+        if buffer.bytes() > 0 {
             let _relaxed = Relaxed::enter(self.driver());
             let setup = self.core.setup.raw();
             self.driver().fill(setup, buffer.ptr(), &[0], buffer.bytes())?;
@@ -181,7 +187,7 @@ impl Device {
     /// [`Error::Driver`] if there is no memory.
     pub fn buffer<T: Element>(&self, values: &[T]) -> Result<Buffer<T>> {
         let buffer = Buffer::alloc(self.driver(), values.len())?;
-        if !buffer.is_empty() {
+        if buffer.bytes() > 0 {
             let _relaxed = Relaxed::enter(self.driver());
             let setup = self.core.setup.raw();
             self.driver().upload(setup, buffer.ptr(), bytemuck::cast_slice(values))?;

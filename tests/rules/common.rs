@@ -157,8 +157,8 @@ pub struct Ranking {
 impl HostSegmented for Gates {
     type HostState = Ranking;
 
-    fn segments() -> Segments<Self> {
-        Segments::new()
+    fn segments(parts: Segments<Self>) -> Segments<Self> {
+        parts
             .device("score", |gates, _, cx| {
                 gates.count(0);
                 cx.launch(&gates.kernel, Grid::over(Self::LEN), (&gates.x, 1, Self::LEN as u32))
