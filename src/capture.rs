@@ -54,7 +54,8 @@ impl fmt::Debug for Capture<'_> {
 impl Stream {
     /// Captures what `body` records and enqueues into a graph of the caller's.
     ///
-    /// The capture is THREAD_LOCAL, and ends when `body` returns, fails or panics; what failed
+    /// Runs inside `body` that name no stream resolve to this one (S15). The capture is
+    /// THREAD_LOCAL, and ends when `body` returns, fails or panics; what failed
     /// leaves the stream usable and no graph behind.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! S18, S19: construction and preparing.
 
+use graph_runner::testing::Foreign;
 use graph_runner::*;
 
 use crate::common::*;
@@ -28,23 +29,25 @@ fn s18_construction_and_preparing_are_refused_while_a_capture_is_open() {
                 OpenCapture::Resolved,
             );
             is_capture_error(early.prepare(), OpenCapture::Resolved);
-            device.ensure_not_capturing(None, "a test")?;
             Ok(())
         });
         assert_eq!(graph.unwrap().nodes(), 0);
+        let foreign = Foreign::new(device);
+        foreign.begin_capture(&stream, CaptureMode::ThreadLocal).unwrap();
+        device.ensure_not_capturing(None, "a test").unwrap();
+        is_capture_error(early.prepare(), OpenCapture::Resolved);
+        assert_eq!(foreign.end_capture(&stream).unwrap().nodes().unwrap(), 0);
         assert!(!early.is_prepared());
         assert_eq!(early.producer().bodies(), 0);
 
         let current = device.current_stream();
         let mut elsewhere = build(Some(&stream)).unwrap();
-        let graph = current.capture(|_| {
-            is_capture_error(build(Some(&stream)), OpenCapture::Current);
-            is_capture_error(elsewhere.prepare(), OpenCapture::Current);
-            is_capture_error(elsewhere.run(), OpenCapture::Current);
-            assert_eq!(elsewhere.producer().bodies(), 0);
-            Ok(())
-        });
-        assert_eq!(graph.unwrap().nodes(), 0);
+        foreign.begin_capture(&current, CaptureMode::ThreadLocal).unwrap();
+        is_capture_error(build(Some(&stream)), OpenCapture::Current);
+        is_capture_error(elsewhere.prepare(), OpenCapture::Current);
+        is_capture_error(elsewhere.run(), OpenCapture::Current);
+        assert_eq!(elsewhere.producer().bodies(), 0);
+        assert_eq!(foreign.end_capture(&current).unwrap().nodes().unwrap(), 0);
         elsewhere.run().unwrap();
     });
 }
@@ -77,12 +80,11 @@ fn s18_a_foreign_capture_in_this_thread_counts() {
         (*device == probed && stream.is_capturing().unwrap_or(false)).then(|| stream.clone())
     });
     let default = device.stream().unwrap();
-    let graph = theirs.capture(|_| {
-        let made = GraphRunner::with_default_stream(&device, Add::new(&device), &default);
-        is_capture_error(made, OpenCapture::Foreign);
-        Ok(())
-    });
-    assert_eq!(graph.unwrap().nodes(), 0);
+    let foreign = Foreign::new(&device);
+    foreign.begin_capture(&theirs, CaptureMode::ThreadLocal).unwrap();
+    let made = GraphRunner::with_default_stream(&device, Add::new(&device), &default);
+    is_capture_error(made, OpenCapture::Foreign);
+    assert_eq!(foreign.end_capture(&theirs).unwrap().nodes().unwrap(), 0);
 }
 
 #[test]

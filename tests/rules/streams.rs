@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use graph_runner::testing::Foreign;
 use graph_runner::*;
 
 use crate::common::*;
@@ -68,9 +69,22 @@ fn s15_a_running_body_is_the_ambient_scope_of_what_it_calls() {
 }
 
 #[test]
+fn s15_the_closure_of_a_capture_is_an_ambient_scope_too() {
+    each_device(|device| {
+        let mut runner = GraphRunner::new(device, Add::new(device)).unwrap();
+        let stream = device.stream().unwrap();
+        let graph = stream.capture(|_| {
+            assert_eq!(runner.run()?.mode, Mode::Record);
+            Ok(())
+        });
+        assert_eq!(graph.unwrap().nodes(), 1);
+        assert_eq!(runner.run().unwrap().stream, device.current_stream());
+    });
+}
+
+#[test]
 fn s15_a_foreign_capture_in_this_thread_comes_before_the_current_stream() {
     let device = Device::simulated(3);
-    let id = device.name().to_owned();
     let stream = device.stream().unwrap();
     let mut runner = GraphRunner::new(&device, Add::new(&device)).unwrap();
     runner.prepare().unwrap();
@@ -82,14 +96,11 @@ fn s15_a_foreign_capture_in_this_thread_comes_before_the_current_stream() {
     let mut with_default =
         GraphRunner::with_default_stream(&device, Add::new(&device), &default).unwrap();
     with_default.prepare().unwrap();
-    let graph = stream
-        .capture(|_| {
-            assert_eq!(runner.run()?.mode, Mode::Record, "{id}");
-            assert_eq!(with_default.run()?.mode, Mode::SelfGraph);
-            Ok(())
-        })
-        .unwrap();
-    assert_eq!(graph.nodes(), 1);
+    let foreign = Foreign::new(&device);
+    foreign.begin_capture(&stream, CaptureMode::ThreadLocal).unwrap();
+    assert_eq!(runner.run().unwrap().mode, Mode::Record);
+    assert_eq!(with_default.run().unwrap().mode, Mode::SelfGraph);
+    assert_eq!(foreign.end_capture(&stream).unwrap().nodes().unwrap(), 1);
     drop(probe);
     assert_eq!(runner.run().unwrap().stream, device.current_stream());
 }
