@@ -11,28 +11,9 @@ pub fn each_device(test: impl Fn(&Device)) {
     for seed in 0..16 {
         test(&Device::simulated(seed));
     }
-    if let Some(device) = gpu() {
+    if let Some(device) = crate::gpu::device() {
         test(&device);
     }
-}
-
-#[cfg(feature = "cuda")]
-fn gpu() -> Option<Device> {
-    match Device::cuda(0) {
-        Ok(device) => Some(device),
-        Err(why) => {
-            let required = std::env::var_os("GRAPH_RUNNER_REQUIRE_GPU").is_some_and(|v| v == "1");
-            assert!(!required, "GRAPH_RUNNER_REQUIRE_GPU=1, and {why}");
-            println!("skipped on CUDA: {why}");
-            None
-        }
-    }
-}
-
-#[cfg(not(feature = "cuda"))]
-fn gpu() -> Option<Device> {
-    println!("skipped on CUDA: built without the feature `cuda`");
-    None
 }
 
 pub type AddArgs = (Out<u32>, u32, u32);

@@ -2,6 +2,7 @@
 
 mod cache;
 mod common;
+mod gpu;
 mod kinds;
 mod lifetimes;
 mod modes;
