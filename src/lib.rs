@@ -17,6 +17,8 @@ mod warning;
 
 pub use capture::Capture;
 pub use context::{Enqueue, ForeignProbe, HostStage, LegacyLaunch, register_foreign_probe};
+#[cfg(feature = "cuda")]
+pub use cudarc;
 pub use device::{
     Arg, Args, Block, Buffer, CaptureMode, Device, DeviceKind, DriverCode, DriverError, Element,
     Graph, Grid, In, Kernel, KernelSpec, Out, Shared, SharedSlice, Stream, Thread,

@@ -3,6 +3,8 @@
 
 mod args;
 mod buffer;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod driver;
 mod graph;
 mod kernel;
@@ -71,6 +73,10 @@ impl Device {
     /// The best device of this machine: CUDA where there is a driver and a GPU, the host otherwise.
     #[must_use]
     pub fn best() -> Self {
+        #[cfg(feature = "cuda")]
+        if let Ok(device) = Self::cuda(0) {
+            return device;
+        }
         Self::host()
     }
 
@@ -144,6 +150,19 @@ impl Device {
     #[must_use]
     pub fn current_stream(&self) -> Stream {
         self.core.current.read().clone()
+    }
+
+    /// A stream by its raw handle (a `CUstream` on CUDA; 0 and 1 both name the legacy default
+    /// stream), which somebody else made and keeps.
+    ///
+    /// # Safety
+    ///
+    /// It is a stream of this device, and there as long as the handle or a runner's call on it: a
+    /// runner lets go of it with its next call elsewhere.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn stream_from_raw(&self, raw: u64) -> Stream {
+        Stream::borrowed(self.driver(), if raw == 0 { RawStream::LEGACY } else { RawStream(raw) })
     }
 
     pub(crate) fn is_current(&self, stream: &Stream) -> bool {

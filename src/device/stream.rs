@@ -21,12 +21,33 @@ impl Stream {
     pub(crate) fn create(driver: &Arc<dyn Driver>, flags: StreamFlags) -> Result<Self> {
         let _relaxed = Relaxed::enter(driver);
         let raw = driver.stream_create(flags)?;
-        Ok(Self { core: Arc::new(StreamCore { driver: Arc::clone(driver), raw, owned: true }) })
+        Ok(Self {
+            core: Arc::new(StreamCore { driver: Arc::clone(driver), raw, owner: Owner::This }),
+        })
     }
 
     /// A stream that somebody else made and keeps.
     pub(crate) fn borrowed(driver: &Arc<dyn Driver>, raw: RawStream) -> Self {
-        Self { core: Arc::new(StreamCore { driver: Arc::clone(driver), raw, owned: false }) }
+        Self {
+            core: Arc::new(StreamCore { driver: Arc::clone(driver), raw, owner: Owner::Nobody }),
+        }
+    }
+
+    /// A stream that somebody else made and this handle keeps alive.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn adopted(
+        driver: &Arc<dyn Driver>,
+        raw: RawStream,
+        keep: super::driver::Keep,
+    ) -> Self {
+        let owner = Owner::Other(keep);
+        Self { core: Arc::new(StreamCore { driver: Arc::clone(driver), raw, owner }) }
+    }
+
+    /// Its raw handle (a `CUstream` on CUDA), for work that does not go through this crate.
+    #[must_use]
+    pub fn handle(&self) -> u64 {
+        self.core.raw.0
     }
 
     pub(crate) fn raw(&self) -> RawStream {
@@ -35,7 +56,7 @@ impl Stream {
 
     /// Whether it is there as long as this handle.
     pub(crate) fn outlives_handles(&self) -> bool {
-        self.core.owned || self.core.raw == RawStream::LEGACY
+        !matches!(self.core.owner, Owner::Nobody) || self.core.raw == RawStream::LEGACY
     }
 
     pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
@@ -175,12 +196,23 @@ impl fmt::Debug for Stream {
 struct StreamCore {
     driver: Arc<dyn Driver>,
     raw: RawStream,
-    owned: bool,
+    owner: Owner,
+}
+
+/// Who keeps a stream.
+enum Owner {
+    /// The handle destroys it.
+    This,
+    /// The handle keeps its owner alive.
+    #[cfg(feature = "cuda")]
+    Other(#[expect(dead_code, reason = "kept, never read")] super::driver::Keep),
+    /// It may go at any time after a call on it.
+    Nobody,
 }
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        if self.owned {
+        if matches!(self.owner, Owner::This) {
             let _relaxed = Relaxed::enter(&self.driver);
             // A refusal leaks the stream, which is all that can be done about it here.
             let _ = self.driver.stream_destroy(self.raw);
