@@ -57,7 +57,6 @@ macro_rules! entry_points {
 entry_points! {
     required {
     init: c"cuInit" @ 2000 (c_uint);
-    driver_get_version: c"cuDriverGetVersion" @ 2020 (*mut c_int);
     device_get_count: c"cuDeviceGetCount" @ 2000 (*mut c_int);
     device_get: c"cuDeviceGet" @ 2000 (*mut c_int, c_int);
     device_get_name: c"cuDeviceGetName" @ 2000 (*mut c_char, c_int, c_int);

@@ -1,0 +1,268 @@
+//! The example `race_tracks`, run as a person would, and what its tracks are.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use graph_runner::{Device, GraphRunner};
+
+#[allow(dead_code)]
+#[path = "../examples/race_tracks/kernels.rs"]
+mod kernels;
+#[allow(dead_code)]
+#[path = "../examples/race_tracks/producers.rs"]
+mod producers;
+
+use producers::{MAX_ITERATIONS, RaceTracks, TRACK_RADIUS};
+
+/// The built example beside this test's own binary.
+fn binary() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().and_then(Path::parent).unwrap().join("examples/race_tracks");
+    assert!(path.exists(), "{} is missing: run `cargo build --examples`", path.display());
+    path
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    Command::new(binary()).args(args).current_dir(folder).output().unwrap()
+}
+
+fn succeeds(folder: &Path, args: &[&str]) -> String {
+    let output = run(folder, args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {error}");
+    assert_eq!(error, "", "no bar where there is no terminal");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The fields of the last line.
+fn fields(output: &str) -> Vec<(&str, &str)> {
+    let last = output.lines().last().unwrap();
+    let mut words = last.split(' ');
+    assert_eq!(words.next(), Some("race_tracks"), "{last}");
+    words.map(|word| word.split_once('=').unwrap()).collect()
+}
+
+#[test]
+fn makes_tracks_and_a_gallery() {
+    let folder = folder("makes_tracks");
+    let args = ["--device", "host", "--tracks", "40", "--points", "128", "--steps", "3"];
+    let output = succeeds(&folder, &args);
+    let fields = fields(&output);
+    let expected = ["device", "mode", "tracks", "points", "converged", "steps", "seconds"];
+    assert_eq!(fields.iter().map(|(name, _)| *name).collect::<Vec<_>>(), expected);
+    assert_eq!(fields[0].1, "host");
+    assert_eq!(fields[1].1, "eager");
+    assert_eq!((fields[2].1, fields[3].1, fields[5].1), ("40", "128", "3"));
+    assert!(fields[4].1.parse::<u32>().unwrap() >= 38, "{output}");
+    assert!(fields[6].1.parse::<f64>().is_ok() && fields[6].1.contains('.'));
+    let svg = std::fs::read_to_string(folder.join("race_tracks.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg.matches("<g ").count(), 36);
+    assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+}
+
+#[test]
+#[cfg(feature = "simulate")]
+fn the_simulated_device_replays_and_draws_the_same() {
+    let folder = folder("the_same");
+    for device in ["host", "simulated"] {
+        let out = format!("{device}.svg");
+        let args =
+            ["--device", device, "--tracks", "24", "--points", "64", "--steps", "2", "--out", &out];
+        let output = succeeds(&folder, &args);
+        let mode = if device == "host" { "eager" } else { "self-graph" };
+        assert_eq!(fields(&output)[1], ("mode", mode));
+    }
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    assert!(read("host.svg") == read("simulated.svg"));
+}
+
+#[test]
+#[cfg(not(feature = "simulate"))]
+fn the_simulated_device_needs_its_feature_and_says_so() {
+    let folder = folder("needs_feature");
+    let output = run(&folder, &["--device", "simulated"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("--features simulate"), "{error}");
+}
+
+#[test]
+fn bad_options_are_refused() {
+    let folder = folder("bad_options");
+    for args in [
+        &["--tracks", "0"][..],
+        &["--points", "3"],
+        &["--steps", "0"],
+        &["--tracks", "1048576", "--points", "65536"],
+        &["--device", "quantum"],
+        &["--out", "no/such/folder/tracks.svg", "--tracks", "4", "--points", "32"],
+    ] {
+        let output = run(&folder, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(!output.stderr.is_empty());
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{args:?}");
+    }
+}
+
+/// A stadium: two straights and two half circles, `step` metres between points.
+fn stadium(straight: f64, radius: f64, step: f64) -> (String, f64) {
+    let length = 2.0 * straight + std::f64::consts::TAU * radius;
+    let count = (length / step) as usize;
+    let mut text = "# x_m,y_m,w_tr_right_m,w_tr_left_m\n".to_owned();
+    for index in 0..count {
+        let mut s = length * index as f64 / count as f64;
+        let half = std::f64::consts::PI * radius;
+        let (x, y) = if s < straight {
+            (s, 0.0)
+        } else if s < straight + half {
+            s = (s - straight) / radius;
+            (straight + radius * s.sin(), radius - radius * s.cos())
+        } else if s < 2.0 * straight + half {
+            (straight - (s - straight - half), 2.0 * radius)
+        } else {
+            s = (s - 2.0 * straight - half) / radius;
+            (-radius * s.sin(), radius + radius * s.cos())
+        };
+        text += &format!("{x:.6},{y:.6},5.0,5.0\n");
+    }
+    (text, length)
+}
+
+#[test]
+fn circuits_keep_their_length_and_show_their_tightest_turn() {
+    let folder = folder("circuits");
+    let (text, length) = stadium(900.0, 60.0, 5.0);
+    std::fs::write(folder.join("Stadium.csv"), text).unwrap();
+    let (text, _) = stadium(10.0, 400.0, 5.0);
+    std::fs::write(folder.join("Round.csv"), text).unwrap();
+    std::fs::write(folder.join("notes.txt"), "no circuit").unwrap();
+    let args = ["--device", "host", "--centerlines", ".", "--out", "all.svg"];
+    let output = succeeds(&folder, &args);
+    let lines: Vec<&str> = output.lines().collect();
+    assert!(lines[0].starts_with("Round") && lines[1].starts_with("Stadium"), "{output}");
+    let number = |after: &str| -> f64 {
+        let rest = &lines[1][lines[1].find(after).unwrap() + after.len()..];
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    assert!((number("Stadium") / length - 1.0).abs() < 0.005, "{output}");
+    assert!((number("radius") / 60.0 - 1.0).abs() < 0.1, "{output}");
+    let fields = fields(&output);
+    assert_eq!(fields[2], ("tracks", "2"));
+    assert_eq!(fields[4], ("converged", "2"));
+    let svg = std::fs::read_to_string(folder.join("all.svg")).unwrap();
+    assert!(svg.contains("Stadium") && svg.contains("Round"));
+}
+
+#[test]
+fn malformed_files_are_refused_by_name_and_line() {
+    let folder = folder("malformed");
+    let header = "# x_m,y_m,w_tr_right_m,w_tr_left_m\n";
+    let good = stadium(500.0, 100.0, 5.0).0;
+    let with = |line: usize, text: &str| {
+        let mut lines: Vec<&str> = good.lines().collect();
+        lines[line - 1] = text;
+        lines.join("\n")
+    };
+    let tenth = good.lines().nth(9).unwrap();
+    let open: String = good.lines().take(60).map(|line| format!("{line}\n")).collect();
+    for (name, text, line, says) in [
+        ("columns", with(7, "1.0,2.0,3.0"), Some(7), "4 columns"),
+        ("nan", with(9, "NaN,2.0,5.0,5.0"), Some(9), "NaN"),
+        ("infinite", with(9, "inf,2.0,5.0,5.0"), Some(9), "inf"),
+        ("word", with(9, "1.0,two,5.0,5.0"), Some(9), "`two`"),
+        ("repeated", with(11, tenth), Some(11), "repeats"),
+        ("negative", with(5, "1.0,2.0,-5.0,5.0"), Some(5), "negative"),
+        ("two", format!("{header}0,0,5,5\n5,0,5,5\n"), Some(3), "2 points"),
+        ("empty", String::new(), Some(1), "0 points"),
+        ("open", open, Some(60), "open"),
+    ] {
+        let file = format!("{name}.csv");
+        std::fs::write(folder.join(&file), text).unwrap();
+        let output = run(&folder, &["--centerlines", &file, "--out", "out.svg"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {error}");
+        let place = line.map_or(file.clone(), |line| format!("{file}:{line}:"));
+        assert!(error.contains(&place) && error.contains(says), "{name}: {error}");
+        assert!(!folder.join("out.svg").exists());
+    }
+    for (path, says) in [("missing.csv", "missing.csv"), ("empty_folder", "no .csv")] {
+        std::fs::create_dir_all(folder.join("empty_folder")).unwrap();
+        let output = run(&folder, &["--centerlines", path]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{path}: {error}");
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+fn crosses(track: &[[f32; 2]]) -> bool {
+    let side = |a: [f32; 2], b: [f32; 2], p: [f32; 2]| {
+        (b[0] - a[0]) * (p[1] - a[1]) - (b[1] - a[1]) * (p[0] - a[0]) > 0.0
+    };
+    let n = track.len();
+    let end = |i: usize| track[(i + 1) % n];
+    (0..n).any(|i| {
+        (i + 2..n).filter(|j| (j + 1) % n != i).any(|j| {
+            let (a, b, c, d) = (track[i], end(i), track[j], end(j));
+            side(a, b, c) != side(a, b, d) && side(c, d, a) != side(c, d, b)
+        })
+    })
+}
+
+#[test]
+fn tracks_are_closed_simple_wide_enough_and_new_in_each_batch() {
+    let device = Device::host();
+    let (tracks, n) = (96, 128);
+    for seed in 1..=3 {
+        let mut runner =
+            GraphRunner::new(&device, RaceTracks::new(&device, tracks, n, seed).unwrap()).unwrap();
+        let mut batches = Vec::new();
+        for _ in 0..2 {
+            runner.run().unwrap();
+            let batch = &runner.producer().batch;
+            let points = runner.read(&batch.points).unwrap();
+            let done = runner.read(&batch.done).unwrap();
+            let iterations = runner.read(&batch.iterations).unwrap();
+            for (index, [length, radius]) in
+                runner.read(&batch.lengths).unwrap().into_iter().enumerate()
+            {
+                let track = &points[index * n..][..n];
+                assert!(!crosses(track), "seed {seed}, track {index}");
+                assert!((1000.0..6000.0).contains(&length), "{length}");
+                assert_eq!(done[index] == 1, radius >= TRACK_RADIUS);
+                assert_eq!(done[index] == 1, iterations[index] <= MAX_ITERATIONS);
+            }
+            assert!(done.iter().sum::<u32>() as usize >= tracks * 9 / 10);
+            batches.push(points);
+        }
+        assert!(batches[0] != batches[1], "a step makes new tracks");
+    }
+}
+
+#[test]
+#[cfg(feature = "simulate")]
+fn the_same_seed_gives_the_same_tracks_to_the_bit_on_every_software_device() {
+    let reference = {
+        let device = Device::host();
+        let tracks = RaceTracks::new(&device, 16, 64, 5).unwrap();
+        let mut runner = GraphRunner::new(&device, tracks).unwrap();
+        (0..3).for_each(|_| drop(runner.run().unwrap()));
+        runner.read(&runner.producer().batch.left).unwrap()
+    };
+    for order in 0..4 {
+        let device = Device::simulated(order);
+        let tracks = RaceTracks::new(&device, 16, 64, 5).unwrap();
+        let mut runner = GraphRunner::new(&device, tracks).unwrap();
+        (0..3).for_each(|_| drop(runner.run().unwrap()));
+        let left = runner.read(&runner.producer().batch.left).unwrap();
+        assert!(bytemuck::cast_slice::<_, u8>(&left) == bytemuck::cast_slice::<_, u8>(&reference));
+    }
+}
