@@ -46,12 +46,16 @@ impl Enqueue<'_> {
     /// Whether the flag is known to be set already: only where work runs as it is enqueued, so that
     /// a look costs no wait.
     fn seen_now(&self, flag: &Buffer<u32>) -> Result<bool> {
-        let driver = self.stream().driver();
-        if driver.info().kind != DeviceKind::Host || self.is_capturing() {
+        let driver = self.lane_stream().driver();
+        if driver.info().kind != DeviceKind::Host || self.lane_captures() {
             return Ok(false);
         }
         let mut value = 0_u32;
-        driver.download(self.stream().raw(), flag.ptr(), bytemuck::bytes_of_mut(&mut value))?;
+        driver.download(
+            self.lane_stream().raw(),
+            flag.ptr(),
+            bytemuck::bytes_of_mut(&mut value),
+        )?;
         Ok(value != 0)
     }
 }

@@ -111,11 +111,11 @@ impl<'a> Enqueue<'a> {
         result
     }
 
-    pub(crate) fn stream(&self) -> &Stream {
+    pub(crate) fn lane_stream(&self) -> &Stream {
         self.lane.stream
     }
 
-    pub(crate) fn is_capturing(&self) -> bool {
+    pub(crate) fn lane_captures(&self) -> bool {
         self.lane.capturing
     }
 

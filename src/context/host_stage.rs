@@ -36,7 +36,7 @@ impl<'a> HostStage<'a> {
     /// As [`read`](Self::read).
     pub fn read_into<T: Element>(&mut self, buffer: &Buffer<T>, values: &mut [T]) -> Result<()> {
         self.enqueue.next_operation();
-        let result = self.enqueue.stream().read_into(buffer, values);
+        let result = self.enqueue.lane_stream().read_into(buffer, values);
         self.enqueue.noted(result, || format!("read of {} elements", buffer.len()))
     }
 
@@ -47,7 +47,7 @@ impl<'a> HostStage<'a> {
     /// [`Error::Operation`](crate::Error::Operation) that names this write.
     pub fn write<T: Element>(&mut self, buffer: &Buffer<T>, values: &[T]) -> Result<()> {
         self.enqueue.next_operation();
-        let result = self.enqueue.stream().write(buffer, values);
+        let result = self.enqueue.lane_stream().write(buffer, values);
         self.enqueue.noted(result, || format!("write of {} elements", buffer.len()))
     }
 
@@ -58,7 +58,7 @@ impl<'a> HostStage<'a> {
     /// [`Error::Operation`](crate::Error::Operation) that names this wait.
     pub fn wait(&mut self) -> Result<()> {
         self.enqueue.next_operation();
-        let result = self.enqueue.stream().synchronize();
+        let result = self.enqueue.lane_stream().synchronize();
         self.enqueue.noted(result, || "wait".into())
     }
 }

@@ -20,7 +20,7 @@ impl<'a> LegacyLaunch<'a> {
     /// The device's current stream, where the body's own launches go.
     #[must_use]
     pub fn stream(&self) -> &Stream {
-        self.enqueue.stream()
+        self.enqueue.lane_stream()
     }
 }
 

@@ -14,7 +14,14 @@ use std::sync::Arc;
 /// A type that can be stored in a [`Buffer`] or passed by value: plain old data of any thread.
 ///
 /// Implemented for every [`bytemuck::Pod`] type, so derive that for your own structs.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not plain data that a device can hold",
+    label = "not plain old data",
+    note = "a device holds types without pointers, padding or invalid bit patterns: numbers, arrays of \
+            them, and structs that derive `bytemuck::Pod` and `bytemuck::Zeroable`"
+)]
 pub trait Element: Pod + Send + Sync {}
+#[diagnostic::do_not_recommend]
 impl<T: Pod + Send + Sync> Element for T {}
 
 /// A buffer argument that all threads read: `&[T]` in a host function, `const T*` in CUDA.
@@ -44,6 +51,12 @@ mod sealed {
 }
 
 /// The type of one kernel argument: [`In`], [`Out`], [`Shared`], or a plain value.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a kernel",
+    label = "not a kernel argument",
+    note = "a kernel takes buffers as `In<T>`, `Out<T>` or `Shared<T>`, and plain data by value: \
+            numbers, arrays of them, and structs that derive `bytemuck::Pod`"
+)]
 pub trait Arg: sealed::Arg + 'static {
     /// What a launch passes: `&Buffer<T>`, or the value.
     type Passed<'a>;
@@ -69,6 +82,12 @@ pub trait Arg: sealed::Arg + 'static {
 }
 
 /// The argument types of a kernel: a tuple of up to 12 [`Arg`]s.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tuple of kernel arguments",
+    label = "not a tuple of kernel arguments",
+    note = "write the argument types as a tuple, `(A,)` for one: `In<T>`, `Out<T>` or `Shared<T>` for \
+            buffers, plain data by value, up to 12 of them"
+)]
 pub trait Args: sealed::Args + 'static {
     /// What a launch passes.
     type Passed<'a>;
@@ -332,7 +351,9 @@ fn as_atomic(words: &mut [u32]) -> &[AtomicU32] {
     unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU32>(), len) }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Element> sealed::Arg for T {}
+#[diagnostic::do_not_recommend]
 #[allow(private_interfaces)]
 impl<T: Element> Arg for T {
     type Passed<'a> = T;

@@ -141,6 +141,7 @@ pub(crate) struct KernelDecl {
 
 /// A kernel's CUDA code and its name in there.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "read by the CUDA driver"))]
 pub(crate) struct CudaDecl {
     pub(crate) code: CudaCode,
     pub(crate) entry: Arc<str>,
@@ -196,7 +197,7 @@ pub struct KernelSpec<A> {
     args: PhantomData<fn(A)>,
 }
 
-impl<A: Args> KernelSpec<A> {
+impl<A> KernelSpec<A> {
     /// Threads that one task on a core takes at the least, unless [`grain`](Self::grain) says
     /// otherwise.
     pub const DEFAULT_GRAIN: usize = 1024;
@@ -207,6 +208,7 @@ impl<A: Args> KernelSpec<A> {
     /// equal pieces, so its length must be a multiple of the thread count.
     pub fn per_thread<F>(name: &str, function: F) -> Self
     where
+        A: Args,
         F: for<'a> Fn(Thread, A::Item<'a>) + Send + Sync + 'static,
     {
         Self::host(
@@ -219,6 +221,7 @@ impl<A: Args> KernelSpec<A> {
     /// and [`Out`](crate::Out) buffers are divided by blocks.
     pub fn per_block<F>(name: &str, function: F) -> Self
     where
+        A: Args,
         F: for<'a> Fn(Block, A::Item<'a>) + Send + Sync + 'static,
     {
         Self::host(name, PerBlock { function, args: PhantomData::<fn(A)> })
@@ -228,6 +231,7 @@ impl<A: Args> KernelSpec<A> {
     /// task of their own: 1 for threads with much work, thousands for a few operations each.
     pub fn per_thread_with_grain<F>(name: &str, grain: usize, function: F) -> Self
     where
+        A: Args,
         F: for<'a> Fn(Thread, A::Item<'a>) + Send + Sync + 'static,
     {
         Self::host(name, PerThread { function, grain: grain.max(1), args: PhantomData::<fn(A)> })
@@ -240,7 +244,10 @@ impl<A: Args> KernelSpec<A> {
 
     /// A kernel with no host function; add CUDA code to it.
     #[must_use]
-    pub fn device_only(name: &str) -> Self {
+    pub fn device_only(name: &str) -> Self
+    where
+        A: Args,
+    {
         let decl = KernelDecl { name: name.into(), host: None, cuda: None };
         Self { decl, args: PhantomData }
     }

@@ -16,19 +16,19 @@ pub(super) type Handle = *mut c_void;
 /// Declares the table: field, CUDA name, CUDA version times 1000, parameters.
 macro_rules! entry_points {
     (
-        required { $($field:ident: $name:literal @ $version:literal ($($argument:ty),*);)* }
+        required { $($(#[$meta:meta])* $field:ident: $name:literal @ $version:literal ($($argument:ty),*);)* }
         optional { $($o_field:ident: $o_name:literal @ $o_version:literal ($($o_argument:ty),*);)* }
     ) => {
         /// The driver's entry points.
         pub(super) struct Api {
-            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            $($(#[$meta])* pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             $(pub(super) $o_field: Option<unsafe extern "C" fn($($o_argument),*) -> c_int>,)*
         }
 
         impl Api {
             fn resolve(get: &GetProcAddress) -> Result<Self, String> {
                 Ok(Self {
-                    $($field: {
+                    $($(#[$meta])* $field: {
                         let pointer = get.find($name, $version).ok_or_else(|| missing($name))?;
                         // SAFETY: the driver gave this address for the entry point of this name in
                         // the version whose documented C signature this is.
@@ -118,15 +118,23 @@ entry_points! {
     graph_retain_user_object: c"cuGraphRetainUserObject" @ 11030
         (Handle, Handle, c_uint, c_uint);
     // For tests that play a careless caller.
+    #[cfg(feature = "simulate")]
     stream_query: c"cuStreamQuery" @ 2000 (Handle);
+    #[cfg(feature = "simulate")]
     ctx_synchronize: c"cuCtxSynchronize" @ 2000 ();
+    #[cfg(feature = "simulate")]
     mem_alloc_async: c"cuMemAllocAsync" @ 11020 (*mut u64, usize, Handle);
+    #[cfg(feature = "simulate")]
     mem_free_async: c"cuMemFreeAsync" @ 11020 (u64, Handle);
+    #[cfg(feature = "simulate")]
     memcpy_htod: c"cuMemcpyHtoD" @ 3020 (u64, *const c_void, usize);
+    #[cfg(feature = "simulate")]
     launch_host_func: c"cuLaunchHostFunc" @ 10000
         (Handle, unsafe extern "C" fn(*mut c_void), *mut c_void);
+    #[cfg(feature = "simulate")]
     graph_add_child_graph_node: c"cuGraphAddChildGraphNode" @ 10000
         (*mut Handle, Handle, *const Handle, usize, Handle);
+    #[cfg(feature = "simulate")]
     stream_update_capture_dependencies: c"cuStreamUpdateCaptureDependencies" @ 11030
         (Handle, *mut Handle, usize, c_uint);
     }

@@ -30,6 +30,7 @@ pub(crate) enum Op {
         pattern: Box<[u8]>,
         count: usize,
     },
+    #[cfg(feature = "simulate")]
     Upload {
         destination: RawPtr,
         bytes: Arc<[u8]>,
@@ -45,6 +46,7 @@ pub(crate) enum Op {
 }
 
 /// A node of a graph: an operation, and the nodes before it.
+#[cfg(feature = "simulate")]
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) op: Arc<Op>,
@@ -81,6 +83,7 @@ pub(crate) struct Engine {
     pub(crate) memory: Memory,
     kernels: RwLock<HashMap<u64, Arc<dyn HostKernel>>>,
     next_kernel: AtomicU64,
+    #[cfg(feature = "simulate")]
     launches: AtomicU64,
 }
 
@@ -135,6 +138,7 @@ impl Engine {
         operands: &[Operand<'_>],
     ) -> Result<(), DriverCode> {
         let host = self.kernels.read().get(&kernel.0).cloned().ok_or(DriverCode::InvalidHandle)?;
+        #[cfg(feature = "simulate")]
         self.launches.fetch_add(1, Ordering::Relaxed);
         self.memory.with(operands, |slots| host.run(grid, slots))
     }
@@ -203,6 +207,7 @@ impl Engine {
             }
             Op::Copy { destination, source, bytes } => self.copy(*destination, *source, *bytes),
             Op::Fill { destination, pattern, count } => self.fill(*destination, pattern, *count),
+            #[cfg(feature = "simulate")]
             Op::Upload { destination, bytes } => self.write(*destination, bytes),
             #[cfg(feature = "simulate")]
             Op::Child(nodes) => nodes.iter().try_for_each(|node| self.run(&node.op)),

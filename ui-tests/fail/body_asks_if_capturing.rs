@@ -1,0 +1,24 @@
+//! An enqueue-only body asks whether it is being captured.
+
+use graph_runner::*;
+
+struct Step {
+    points: Buffer<f32>,
+}
+
+impl Producer for Step {
+    type Kind = kind::Capturable;
+    type Variant = ();
+    const NAME: &'static str = "step";
+}
+
+impl Capturable for Step {
+    fn enqueue(&self, _: &(), cx: &mut Enqueue<'_>) -> Result<()> {
+        if cx.is_capturing() {
+            return Ok(());
+        }
+        cx.fill(&self.points, 0.0)
+    }
+}
+
+fn main() {}

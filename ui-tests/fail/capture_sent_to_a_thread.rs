@@ -1,0 +1,29 @@
+//! A capture token is sent to another thread.
+
+use graph_runner::*;
+
+struct Clear {
+    points: Buffer<f32>,
+}
+
+impl Producer for Clear {
+    type Kind = kind::Capturable;
+    type Variant = ();
+    const NAME: &'static str = "clear";
+}
+
+impl Capturable for Clear {
+    fn enqueue(&self, _: &(), cx: &mut Enqueue<'_>) -> Result<()> {
+        cx.fill(&self.points, 0.0)
+    }
+}
+
+fn record(stream: &Stream, runner: &mut GraphRunner<Clear>) -> Result<Graph> {
+    stream.capture(|capture| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| runner.record(capture)).join().unwrap().map(drop)
+        })
+    })
+}
+
+fn main() {}

@@ -1,0 +1,23 @@
+//! A context is sent to another thread.
+
+use graph_runner::*;
+
+struct Step {
+    points: Buffer<f32>,
+}
+
+impl Producer for Step {
+    type Kind = kind::Capturable;
+    type Variant = ();
+    const NAME: &'static str = "step";
+}
+
+impl Capturable for Step {
+    fn enqueue(&self, _: &(), cx: &mut Enqueue<'_>) -> Result<()> {
+        std::thread::scope(|scope| {
+            scope.spawn(|| cx.fill(&self.points, 0.0)).join().unwrap()
+        })
+    }
+}
+
+fn main() {}

@@ -1,0 +1,49 @@
+//! A program with one HOST member is recorded into a capture.
+
+use graph_runner::*;
+
+struct Clear {
+    points: Buffer<f32>,
+}
+
+impl Producer for Clear {
+    type Kind = kind::Capturable;
+    type Variant = ();
+    const NAME: &'static str = "clear";
+}
+
+impl Capturable for Clear {
+    fn enqueue(&self, _: &(), cx: &mut Enqueue<'_>) -> Result<()> {
+        cx.fill(&self.points, 0.0)
+    }
+}
+
+struct Gates {
+    scores: Buffer<f32>,
+}
+
+impl Producer for Gates {
+    type Kind = kind::HostSegmented;
+    type Variant = ();
+    const NAME: &'static str = "gates";
+}
+
+impl HostSegmented for Gates {
+    type HostState = Vec<f32>;
+
+    fn segments(parts: Segments<Self>) -> Segments<Self> {
+        parts.host("rank", |gates, _, ranking, cx| {
+            *ranking = cx.read(&gates.scores)?;
+            Ok(())
+        })
+    }
+}
+
+fn record(
+    runner: &mut GraphRunner<Program<Clear, Gates>>,
+    capture: &mut Capture<'_>,
+) -> Result<Run> {
+    runner.record(capture)
+}
+
+fn main() {}

@@ -1,0 +1,25 @@
+//! A capture token is sent to another thread. This is the right way.
+
+use graph_runner::*;
+
+struct Clear {
+    points: Buffer<f32>,
+}
+
+impl Producer for Clear {
+    type Kind = kind::Capturable;
+    type Variant = ();
+    const NAME: &'static str = "clear";
+}
+
+impl Capturable for Clear {
+    fn enqueue(&self, _: &(), cx: &mut Enqueue<'_>) -> Result<()> {
+        cx.fill(&self.points, 0.0)
+    }
+}
+
+fn record(stream: &Stream, runner: &mut GraphRunner<Clear>) -> Result<Graph> {
+    stream.capture(|capture| runner.record(capture).map(drop))
+}
+
+fn main() {}

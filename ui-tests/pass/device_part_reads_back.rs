@@ -1,0 +1,26 @@
+//! A device part reads back. This is the right way.
+
+use graph_runner::*;
+
+struct Gates {
+    points: Buffer<f32>,
+}
+
+impl Producer for Gates {
+    type Kind = kind::HostSegmented;
+    type Variant = ();
+    const NAME: &'static str = "gates";
+}
+
+impl HostSegmented for Gates {
+    type HostState = ();
+
+    fn segments(parts: Segments<Self>) -> Segments<Self> {
+        parts.host("rank", |gates, _, _, cx| {
+            let points = cx.read(&gates.points)?;
+            cx.fill(&gates.points, points[0])
+        })
+    }
+}
+
+fn main() {}

@@ -1,0 +1,21 @@
+//! A producer has a kind of its own making. This is the right way.
+
+use graph_runner::*;
+
+struct Step {
+    points: Buffer<f32>,
+}
+
+impl Producer for Step {
+    type Kind = kind::Capturable;
+    type Variant = ();
+    const NAME: &'static str = "step";
+}
+
+impl Capturable for Step {
+    fn enqueue(&self, _: &(), cx: &mut Enqueue<'_>) -> Result<()> {
+        cx.fill(&self.points, 0.0)
+    }
+}
+
+fn main() {}

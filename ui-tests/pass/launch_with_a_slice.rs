@@ -1,0 +1,24 @@
+//! A kernel is launched with host memory. This is the right way.
+
+use graph_runner::*;
+
+struct Step {
+    kernel: Kernel<(f32, In<f32>, Out<f32>)>,
+    x: Buffer<f32>,
+    y: Buffer<f32>,
+    n: Buffer<u32>,
+}
+
+impl Producer for Step {
+    type Kind = kind::Capturable;
+    type Variant = ();
+    const NAME: &'static str = "step";
+}
+
+impl Capturable for Step {
+    fn enqueue(&self, _: &(), cx: &mut Enqueue<'_>) -> Result<()> {
+        cx.launch(&self.kernel, Grid::over(self.y.len()), (0.5, &self.x, &self.y))
+    }
+}
+
+fn main() {}

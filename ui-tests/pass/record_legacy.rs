@@ -1,0 +1,24 @@
+//! A legacy body is recorded into a capture. This is the right way.
+
+use graph_runner::*;
+
+struct Solver;
+
+impl Producer for Solver {
+    type Kind = kind::Legacy;
+    type Variant = ();
+    const NAME: &'static str = "solver";
+}
+
+impl Legacy for Solver {
+    fn launch(&self, _: &(), cx: &mut LegacyLaunch<'_>) -> Result<()> {
+        let _ = cx.stream();
+        Ok(())
+    }
+}
+
+fn run(runner: &mut GraphRunner<Solver>, stream: &Stream) -> Result<Run> {
+    runner.call().on(stream).run()
+}
+
+fn main() {}
