@@ -10,11 +10,13 @@ use parking_lot::Mutex;
 use super::api::{Handle, open};
 
 type Compiled = Result<Arc<[u8]>, String>;
+/// Images by source and architecture.
+type Cache = HashMap<(String, c_int), Arc<[u8]>>;
 
 /// Compiles `source` for compute capability `arch` (90 for 9.0); the compiler's log otherwise.
 /// What was compiled once in the process is not compiled again.
 pub(super) fn compile(source: &str, arch: c_int) -> Compiled {
-    static CACHE: Mutex<Option<HashMap<(String, c_int), Arc<[u8]>>>> = Mutex::new(None);
+    static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
     let key = (source.to_owned(), arch);
     if let Some(image) = CACHE.lock().get_or_insert_default().get(&key) {
         return Ok(Arc::clone(image));
