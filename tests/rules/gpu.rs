@@ -3,7 +3,7 @@
 use graph_runner::Device;
 
 /// Says why if there is none; with `GRAPH_RUNNER_REQUIRE_GPU=1` that is a failure.
-pub fn device() -> Option<Device> {
+pub(crate) fn device() -> Option<Device> {
     match cuda() {
         Ok(device) => Some(device),
         Err(why) => {

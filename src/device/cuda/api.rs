@@ -20,6 +20,10 @@ macro_rules! entry_points {
         optional { $($o_field:ident: $o_name:literal @ $o_version:literal ($($o_argument:ty),*);)* }
     ) => {
         /// The driver's entry points.
+        #[cfg_attr(
+            not(feature = "simulate"),
+            expect(dead_code, reason = "some are for tests that play a careless caller")
+        )]
         pub(super) struct Api {
             $($(#[$meta])* pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             $(pub(super) $o_field: Option<unsafe extern "C" fn($($o_argument),*) -> c_int>,)*
@@ -98,6 +102,7 @@ entry_points! {
         (*mut Handle, *const c_void, c_uint, *mut c_int, *mut *mut c_void);
     module_unload: c"cuModuleUnload" @ 2000 (Handle);
     module_get_function: c"cuModuleGetFunction" @ 2000 (*mut Handle, Handle, *const c_char);
+    func_get_attribute: c"cuFuncGetAttribute" @ 2020 (*mut c_int, c_int, Handle);
     func_set_attribute: c"cuFuncSetAttribute" @ 9000 (Handle, c_int, c_int);
     launch_kernel: c"cuLaunchKernel" @ 4000 (
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void,
@@ -167,6 +172,35 @@ impl Api {
                  `nvidia-smi` see it?",
                 super::DriverCode::from_number(code)
             )),
+        }
+    }
+}
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+pub(super) const RELAXED: c_int = 2;
+
+impl Api {
+    /// Sets the calling thread's capture mode to RELAXED until the guard is dropped, as
+    /// [`Relaxed`](crate::device::Relaxed) does where a driver handle is at hand.
+    pub(super) fn relaxed(&'static self) -> RelaxedThread {
+        let mut mode = RELAXED;
+        // SAFETY: the mode is valid for reading and writing. Needs no context.
+        let code = unsafe { (self.thread_exchange_capture_mode)(&raw mut mode) };
+        RelaxedThread { api: self, before: (code == 0).then_some(mode) }
+    }
+}
+
+/// See [`Api::relaxed`].
+pub(super) struct RelaxedThread {
+    api: &'static Api,
+    before: Option<c_int>,
+}
+
+impl Drop for RelaxedThread {
+    fn drop(&mut self) {
+        if let Some(mut mode) = self.before {
+            // SAFETY: as above, with the mode that was there before. It was accepted then.
+            let _ = unsafe { (self.api.thread_exchange_capture_mode)(&raw mut mode) };
         }
     }
 }

@@ -14,7 +14,13 @@ use crate::device::{Device, DeviceCore, Stream};
 use crate::error::{Error, Result};
 
 /// Devices by context, so that one context has one current stream in the whole process.
-static DEVICES: Mutex<Option<HashMap<usize, Weak<DeviceCore>>>> = Mutex::new(None);
+static DEVICES: Mutex<Option<HashMap<usize, Known>>> = Mutex::new(None);
+
+/// What is there of a context's device: handles to it, or only to what lives on it.
+struct Known {
+    core: Weak<DeviceCore>,
+    driver: Weak<Cuda>,
+}
 
 impl Device {
     /// The GPU with this ordinal, in its primary context, which cudarc and the CUDA runtime share.
@@ -32,6 +38,7 @@ impl Device {
     /// ```
     pub fn cuda(ordinal: usize) -> Result<Self> {
         let api = Api::get().map_err(unavailable)?;
+        let _relaxed = api.relaxed();
         let mut count = 0;
         // SAFETY: the driver is initialised and the result is valid for writing.
         check("cuDeviceGetCount", unsafe { (api.device_get_count)(&raw mut count) })?;
@@ -62,6 +69,7 @@ impl Device {
     /// [`Error::Unavailable`] with a driver older than CUDA 11.4.
     pub fn from_cudarc(context: &Arc<CudaContext>) -> Result<Self> {
         let api = Api::get().map_err(unavailable)?;
+        let _relaxed = api.relaxed();
         let (handle, owner) = (context.cu_ctx().cast(), Owner::Cudarc(Arc::clone(context)));
         let mut context = Context { api, device: 0, handle, owner };
         let mut device = 0;
@@ -91,14 +99,23 @@ impl Device {
         let key = context.handle as usize;
         let mut devices = DEVICES.lock();
         let devices = devices.get_or_insert_default();
-        if let Some(core) = devices.get(&key).and_then(Weak::upgrade) {
+        let known = devices.get(&key);
+        if let Some(core) = known.and_then(|known| known.core.upgrade()) {
             return Ok(Self { core });
         }
-        let name = format!("cuda:{} {}", context.device, context.name()?);
-        let info = DeviceInfo { id: DeviceId::next(), kind: DeviceKind::Cuda, name };
-        let device = Self::with_driver(Arc::new(Cuda::new(info, context)?))?;
-        devices.retain(|_, core| core.strong_count() > 0);
-        devices.insert(key, Arc::downgrade(&device.core));
+        // Buffers and streams outlive the last `Device`, and belong to the next one.
+        let cuda = match known.and_then(|known| known.driver.upgrade()) {
+            Some(cuda) => cuda,
+            None => {
+                let name = format!("cuda:{} {}", context.device, context.name()?);
+                let info = DeviceInfo { id: DeviceId::next(), kind: DeviceKind::Cuda, name };
+                Arc::new(Cuda::new(info, context)?)
+            }
+        };
+        let driver = Arc::downgrade(&cuda);
+        let device = Self::with_driver(cuda)?;
+        devices.retain(|_, known| known.driver.strong_count() > 0);
+        devices.insert(key, Known { core: Arc::downgrade(&device.core), driver });
         Ok(device)
     }
 }
@@ -163,6 +180,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if let Owner::Primary = self.owner {
+            let _relaxed = self.api.relaxed();
             // SAFETY: balances the retain. A refusal leaves the context there, which harms nobody.
             let _ = unsafe { (self.api.primary_ctx_release)(self.device) };
         }

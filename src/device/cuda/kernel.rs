@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::api::Handle;
@@ -17,10 +18,12 @@ pub(super) struct Loaded {
     function: Handle,
     /// Dynamic shared memory that the function may have so far, in bytes.
     shared_limit: AtomicU32,
+    /// Held while the limit is raised: of two sizes set at once, the smaller must not win.
+    raising: Mutex<()>,
 }
 
-/// What every function may have without being asked for more.
-const DEFAULT_SHARED_LIMIT: u32 = 48 << 10;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
 
 impl Cuda {
     pub(super) fn load(&self, decl: &KernelDecl) -> Result<RawKernel, Error> {
@@ -36,6 +39,9 @@ impl Cuda {
                 let text = text.map_err(|_| compile_error("the PTX has a zero byte".into()))?;
                 text.into_bytes_with_nul().into()
             }
+            CudaCode::Image(image) if image.is_empty() => {
+                return Err(compile_error("the image is empty".into()));
+            }
             CudaCode::Image(image) => std::sync::Arc::clone(image),
             CudaCode::Source(source) => nvrtc::compile(source, self.arch).map_err(compile_error)?,
         };
@@ -44,9 +50,10 @@ impl Cuda {
             if log.is_empty() { error.into() } else { compile_error(format!("{log}\n{error}")) }
         })?;
         match self.function(module, &cuda.entry) {
-            Ok(function) => {
-                let shared_limit = AtomicU32::new(DEFAULT_SHARED_LIMIT);
-                let loaded = Box::new(Loaded { module, function, shared_limit });
+            Ok((function, shared_limit)) => {
+                let shared_limit = AtomicU32::new(shared_limit);
+                let raising = Mutex::new(());
+                let loaded = Box::new(Loaded { module, function, shared_limit, raising });
                 Ok(RawKernel(Box::into_raw(loaded) as u64))
             }
             Err(error) => {
@@ -89,7 +96,9 @@ impl Cuda {
         })
     }
 
-    fn function(&self, module: Handle, entry: &str) -> DriverResult<Handle> {
+    /// The function of this name, and the dynamic shared memory that it may have: less than 48 KiB
+    /// if it has static shared memory too.
+    fn function(&self, module: Handle, entry: &str) -> DriverResult<(Handle, u32)> {
         let name = CString::new(entry)
             .map_err(|_| DriverError::new("cuModuleGetFunction", DriverCode::NotFound))?;
         let mut function = std::ptr::null_mut();
@@ -102,7 +111,13 @@ impl Cuda {
             // SAFETY: the function was given by the driver just now.
             check("cuFuncLoad", unsafe { load(function) })?;
         }
-        Ok(function)
+        let mut shared_limit = 0;
+        // SAFETY: the function is the module's and the result is valid for writing.
+        check("cuFuncGetAttribute", unsafe {
+            let attribute = MAX_DYNAMIC_SHARED_BYTES;
+            (self.api.func_get_attribute)(&raw mut shared_limit, attribute, function)
+        })?;
+        Ok((function, u32::try_from(shared_limit).unwrap_or(0)))
     }
 
     pub(super) fn unload(&self, kernel: RawKernel) -> DriverResult<()> {
@@ -123,7 +138,7 @@ impl Cuda {
         let _current = self.context.enter()?;
         // SAFETY: `kernel` came from `load` and its owner is alive: the launch borrows it.
         let loaded = unsafe { &*(kernel.0 as *const Loaded) };
-        if grid.shared_bytes > loaded.shared_limit.load(Ordering::Relaxed) {
+        if grid.shared_bytes > loaded.shared_limit.load(Ordering::Acquire) {
             self.raise_shared_limit(loaded, grid.shared_bytes)?;
         }
         let addresses: SmallVec<[u64; 12]> = args
@@ -167,13 +182,16 @@ impl Cuda {
     }
 
     fn raise_shared_limit(&self, loaded: &Loaded, bytes: u32) -> DriverResult<()> {
-        const MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
+        let _raising = loaded.raising.lock();
+        if bytes <= loaded.shared_limit.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the function is alive as long as `loaded`.
         check("cuFuncSetAttribute", unsafe {
-            (self.api.func_set_attribute)(loaded.function, MAX_DYNAMIC_SHARED_SIZE_BYTES, value)
+            (self.api.func_set_attribute)(loaded.function, MAX_DYNAMIC_SHARED_BYTES, value)
         })?;
-        loaded.shared_limit.fetch_max(bytes, Ordering::Relaxed);
+        loaded.shared_limit.store(bytes, Ordering::Release);
         Ok(())
     }
 }

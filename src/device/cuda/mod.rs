@@ -48,11 +48,12 @@ fn check(call: &'static str, code: c_int) -> DriverResult<()> {
     }
 }
 
+/// `CUstreamCaptureMode`.
 fn mode_number(mode: CaptureMode) -> c_int {
     match mode {
         CaptureMode::Global => 0,
         CaptureMode::ThreadLocal => 1,
-        CaptureMode::Relaxed => 2,
+        CaptureMode::Relaxed => api::RELAXED,
     }
 }
 
@@ -75,6 +76,8 @@ impl fmt::Debug for Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
+        // The last handle may go anywhere, also while somebody captures.
+        let _relaxed = self.api.relaxed();
         if let Ok(_current) = self.context.enter() {
             self.staging.clear();
         }

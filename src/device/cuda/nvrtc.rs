@@ -10,11 +10,13 @@ use parking_lot::Mutex;
 use super::api::{Handle, open};
 
 type Compiled = Result<Arc<[u8]>, String>;
+/// Images by source and architecture.
+type Cache = HashMap<(String, c_int), Arc<[u8]>>;
 
 /// Compiles `source` for compute capability `arch` (90 for 9.0); the compiler's log otherwise.
 /// What was compiled once in the process is not compiled again.
 pub(super) fn compile(source: &str, arch: c_int) -> Compiled {
-    static CACHE: Mutex<Option<HashMap<(String, c_int), Arc<[u8]>>>> = Mutex::new(None);
+    static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
     let key = (source.to_owned(), arch);
     if let Some(image) = CACHE.lock().get_or_insert_default().get(&key) {
         return Ok(Arc::clone(image));
@@ -39,6 +41,10 @@ struct Nvrtc {
     log: unsafe extern "C" fn(Handle, *mut c_char) -> c_int,
     cubin_size: unsafe extern "C" fn(Handle, *mut usize) -> c_int,
     cubin: unsafe extern "C" fn(Handle, *mut c_char) -> c_int,
+    ptx_size: unsafe extern "C" fn(Handle, *mut usize) -> c_int,
+    ptx: unsafe extern "C" fn(Handle, *mut c_char) -> c_int,
+    /// Compute capabilities that it knows, in rising order; none if it does not tell.
+    archs: Vec<c_int>,
 }
 
 impl Nvrtc {
@@ -69,14 +75,36 @@ impl Nvrtc {
                 log: *library.get(b"nvrtcGetProgramLog\0").ok()?,
                 cubin_size: *library.get(b"nvrtcGetCUBINSize\0").ok()?,
                 cubin: *library.get(b"nvrtcGetCUBIN\0").ok()?,
+                ptx_size: *library.get(b"nvrtcGetPTXSize\0").ok()?,
+                ptx: *library.get(b"nvrtcGetPTX\0").ok()?,
+                archs: Self::archs(library).unwrap_or_default(),
             })
+        }
+    }
+
+    fn archs(library: &'static Library) -> Option<Vec<c_int>> {
+        type Get = unsafe extern "C" fn(*mut c_int) -> c_int;
+        // SAFETY: these are the documented signatures, and the array is as long as NVRTC said.
+        unsafe {
+            let count: Get = *library.get(b"nvrtcGetNumSupportedArchs\0").ok()?;
+            let get: Get = *library.get(b"nvrtcGetSupportedArchs\0").ok()?;
+            let mut number = 0;
+            (count(&raw mut number) == 0).then_some(())?;
+            let mut archs = vec![0; usize::try_from(number).ok()?];
+            (get(archs.as_mut_ptr()) == 0).then_some(archs)
         }
     }
 
     fn compile(&self, source: &str, arch: c_int) -> Compiled {
         let source = CString::new(source).map_err(|_| "the source has a zero byte")?;
         // No contraction of `a * b + c`: the same arithmetic as a host function's.
-        let options = [format!("--gpu-architecture=sm_{arch}"), "--fmad=false".into()]
+        // A GPU that is newer than this NVRTC gets PTX of the newest architecture below it.
+        let below = self.archs.iter().copied().filter(|&known| known <= arch).max();
+        let (target, as_ptx) = match below {
+            Some(known) if known < arch => (format!("compute_{known}"), true),
+            _ => (format!("sm_{arch}"), false),
+        };
+        let options = [format!("--gpu-architecture={target}"), "--fmad=false".into()]
             .map(|option| CString::new(option).unwrap_or_default());
         let options = options.each_ref().map(|option| option.as_ptr());
         let mut program = std::ptr::null_mut();
@@ -91,7 +119,9 @@ impl Nvrtc {
         }
         // SAFETY: the program was made just now; the options outlive the call.
         let code = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
-        let result = if code == 0 {
+        let result = if code == 0 && as_ptx {
+            self.output(program, self.ptx_size, self.ptx).map(Into::into)
+        } else if code == 0 {
             self.output(program, self.cubin_size, self.cubin).map(Into::into)
         } else {
             let log = self.output(program, self.log_size, self.log).unwrap_or_default();
@@ -112,11 +142,12 @@ impl Nvrtc {
     ) -> Result<Vec<u8>, String> {
         let mut bytes = 0;
         // SAFETY: the program is alive and the result is valid for writing.
-        let code = unsafe { size(program, &raw mut bytes) };
+        let mut code = unsafe { size(program, &raw mut bytes) };
         let mut output = vec![0_u8; bytes];
-        // SAFETY: the buffer is as long as NVRTC said.
-        let code =
-            if code == 0 { unsafe { get(program, output.as_mut_ptr().cast()) } } else { code };
+        if code == 0 {
+            // SAFETY: the buffer is as long as NVRTC said.
+            code = unsafe { get(program, output.as_mut_ptr().cast()) };
+        }
         if code == 0 { Ok(output) } else { Err(format!("NVRTC answered {code}")) }
     }
 }

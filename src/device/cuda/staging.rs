@@ -45,7 +45,10 @@ impl Staging {
         // SAFETY: the event and the stream are of the current context and alive.
         let recorded =
             check("cuEventRecord", unsafe { (self.api.event_record)(block.event, stream) });
-        self.free.lock().push(block);
+        if recorded.is_ok() {
+            self.free.lock().push(block);
+        }
+        // Otherwise nothing says when the copy is done with the block, so it is leaked.
         copied.and(recorded)
     }
 
@@ -64,8 +67,16 @@ impl Staging {
         match waiting {
             Some(block) => {
                 // SAFETY: as above.
-                check("cuEventSynchronize", unsafe { (self.api.event_synchronize)(block.event) })?;
-                Ok(block)
+                let waited = check("cuEventSynchronize", unsafe {
+                    (self.api.event_synchronize)(block.event)
+                });
+                match waited {
+                    Ok(()) => Ok(block),
+                    Err(error) => {
+                        self.free.lock().push(block);
+                        Err(error)
+                    }
+                }
             }
             None => self.make(),
         }
