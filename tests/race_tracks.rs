@@ -1,5 +1,7 @@
 //! The example `race_tracks`, run as a person would, and what its tracks are.
 
+#![allow(unreachable_pub)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -52,10 +52,10 @@ pub(crate) fn gallery(heading: &str, note: &str, tracks: &[Drawn], columns: usiz
 
 fn card(svg: &mut String, track: &Drawn, x: f32, y: f32) {
     let [width, height] = CARD;
-    let _ = write!(
+    let _ = writeln!(
         svg,
         "<g transform=\"translate({x:.1} {y:.1})\">\
-         <rect width=\"{width}\" height=\"{height}\" rx=\"12\" fill=\"#7f9d62\"/>\n"
+         <rect width=\"{width}\" height=\"{height}\" rx=\"12\" fill=\"#7f9d62\"/>"
     );
     let frame = Frame::around(&track.left, &track.right, [width, height - 34.0], 18.0);
     let left: Vec<Point> = track.left.iter().map(|&point| frame.place(point)).collect();

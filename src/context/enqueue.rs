@@ -191,10 +191,10 @@ impl<'a> Enqueue<'a> {
                 found: source.len(),
             });
         }
-        if source.is_empty() {
+        let bytes = source.bytes();
+        if bytes == 0 {
             return Ok(());
         }
-        let bytes = source.bytes();
         if overlap((source.ptr().0, bytes), (destination.ptr().0, bytes)) {
             return Err(Error::OverlappingCopy);
         }

@@ -255,7 +255,9 @@ impl<A> KernelSpec<A> {
     /// Attaches CUDA C++, compiled by NVRTC when the kernel is loaded; `entry` is the name of an
     /// `extern "C" __global__` function.
     ///
-    /// Arguments arrive in order: a pointer for each buffer, the value itself for all others.
+    /// Arguments arrive in order: a pointer for each buffer, the value itself for all others. Products
+    /// and sums are not contracted (`--fmad=false`), so that the arithmetic can agree with a host
+    /// function's to the bit; call `fmaf` where it may be fused.
     ///
     /// # Safety
     ///

@@ -107,15 +107,12 @@ fn break_captures(device: &Device, times: usize) {
     fn arm(device: Device, left: usize) {
         let Some(left) = left.checked_sub(1) else { return };
         let hooked = device.clone();
-        device.simulation().unwrap().on_next(
-            "cuStreamEndCapture",
-            Box::new(move || {
-                std::thread::scope(|scope| {
-                    scope.spawn(|| Foreign::new(&hooked).context_synchronize().unwrap_err());
-                });
-                arm(hooked, left);
-            }),
-        );
+        device.simulation().unwrap().on_next("cuStreamEndCapture", move || {
+            std::thread::scope(|scope| {
+                scope.spawn(|| Foreign::new(&hooked).context_synchronize().unwrap_err());
+            });
+            arm(hooked, left);
+        });
     }
     arm(device.clone(), times);
 }
@@ -195,10 +192,7 @@ fn s21_each_part_of_a_segmented_body_is_retried_for_itself() {
     let mut runner = GraphRunner::new(&device, Gates::new(&device)).unwrap();
     runner.prepare().unwrap();
     let hooked = device.clone();
-    device
-        .simulation()
-        .unwrap()
-        .on_next("cuStreamEndCapture", Box::new(move || break_captures(&hooked, 2)));
+    device.simulation().unwrap().on_next("cuStreamEndCapture", move || break_captures(&hooked, 2));
     let run = runner.run().unwrap();
     assert_eq!((run.mode, run.reason), (Mode::Eager, Reason::CaptureBroken));
     let expected = Gates::expected(Gates::expected(0, 0), 0);

@@ -1,5 +1,7 @@
 //! The rules, each by a test that names it (`s07_…`), on every device that replays graphs.
 
+#![allow(unreachable_pub)]
+
 mod cache;
 mod common;
 mod gpu;

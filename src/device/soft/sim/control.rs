@@ -101,8 +101,8 @@ impl Simulation {
 
     /// Calls `hook` right before the next driver call of this CUDA name takes effect, in the
     /// calling thread, with no lock held: the hook may make other threads do something there.
-    pub fn on_next(&self, name: &'static str, hook: Box<dyn FnOnce() + Send>) {
-        self.control.inner.lock().hooks.push((name, hook));
+    pub fn on_next(&self, name: &'static str, hook: impl FnOnce() + Send + 'static) {
+        self.control.inner.lock().hooks.push((name, Box::new(hook)));
     }
 
     /// Loses the context: from now on every call answers `code`, as after a fault in a kernel.
@@ -145,8 +145,10 @@ struct Inner {
     calls: u64,
     log: VecDeque<Call>,
     faults: Vec<Fault>,
-    hooks: Vec<(&'static str, Box<dyn FnOnce() + Send>)>,
+    hooks: Vec<(&'static str, Hook)>,
 }
+
+type Hook = Box<dyn FnOnce() + Send>;
 
 struct Fault {
     when: When,
