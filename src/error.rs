@@ -214,16 +214,17 @@ pub enum Error {
 
     /// A capture has fewer nodes than its body enqueued: the work went to another stream.
     #[error(
-        "`{producer}`, part `{part}`: the body enqueued {enqueued} operations and its capture has \
-         {nodes} nodes: work went to another stream, where it ran at once and would not be replayed. \
-         Launch on the context's stream alone"
+        "`{producer}`, part `{part}`: the body enqueued {enqueued} operations, not counting those of \
+         other libraries, and its capture has {nodes} nodes: work went to another stream (the legacy \
+         default stream, if none was named), where it ran at once and would not be replayed. Launch on \
+         the context's stream alone"
     )]
     EmptyCapture {
         /// The producer.
         producer: &'static str,
         /// The part of its body.
         part: String,
-        /// Operations that the body enqueued, or launched when it ran eagerly.
+        /// Operations that the body enqueued through this crate, on whatever stream.
         enqueued: usize,
         /// Nodes in the captured graph.
         nodes: usize,

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use graph_runner::{Device, GraphRunner};
 
+#[path = "rules/gpu.rs"]
+mod gpu;
 #[allow(dead_code)]
 #[path = "../examples/race_tracks/kernels.rs"]
 mod kernels;
@@ -25,7 +27,7 @@ fn binary() -> PathBuf {
 }
 
 fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = std::env::temp_dir().join(format!("race_tracks_{}_{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
@@ -247,6 +249,32 @@ fn tracks_are_closed_simple_wide_enough_and_new_in_each_batch() {
         }
         assert!(batches[0] != batches[1], "a step makes new tracks");
     }
+}
+
+/// The same arithmetic in the same order, but sines and roots of another library.
+#[test]
+fn a_gpu_makes_the_tracks_of_the_host() {
+    let Some(cuda) = gpu::device() else { return };
+    let (tracks, n) = (512, 256);
+    let made = [Device::host(), cuda].map(|device| {
+        let made = RaceTracks::new(&device, tracks, n, 5).unwrap();
+        let mut runner = GraphRunner::new(&device, made).unwrap();
+        (0..3).for_each(|_| drop(runner.run().unwrap()));
+        let batch = &runner.producer().batch;
+        (runner.read(&batch.points).unwrap(), runner.read(&batch.iterations).unwrap())
+    });
+    let [(host, host_iterations), (cuda, cuda_iterations)] = made;
+    let same = host_iterations.iter().zip(&cuda_iterations).filter(|(a, b)| a == b).count();
+    println!("{same} of {tracks} tracks took as many steps on both devices");
+    let mut worst = 0.0_f32;
+    for track in (0..tracks).filter(|&track| host_iterations[track] == cuda_iterations[track]) {
+        for index in track * n..(track + 1) * n {
+            let ([ax, ay], [bx, by]) = (host[index], cuda[index]);
+            worst = worst.max((ax - bx).hypot(ay - by));
+        }
+    }
+    println!("they are {worst} m apart at the most");
+    assert!(same >= tracks * 99 / 100 && worst < 1e-3, "{same}, {worst}");
 }
 
 #[test]

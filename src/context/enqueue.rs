@@ -4,7 +4,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{FailedOperation, Lane};
+use super::{FailedOperation, Lane, count_enqueued};
 use crate::device::{
     Access, Args, Buffer, Driver, Element, Grid, Kernel, RawArg, Stream, check_device,
 };
@@ -94,7 +94,8 @@ impl<'a> Enqueue<'a> {
     /// to, by [`keep_alive`](Self::keep_alive), until the graph is gone or the work is done.
     #[must_use]
     #[allow(unsafe_code)]
-    pub unsafe fn raw_stream(&self) -> u64 {
+    pub unsafe fn raw_stream(&mut self) -> u64 {
+        self.lane.trace.took_stream = true;
         self.lane.stream.raw().0
     }
 
@@ -109,6 +110,11 @@ impl<'a> Enqueue<'a> {
         let result = body(self);
         (self.lane.producer, self.index) = outer;
         result
+    }
+
+    pub(crate) fn take_stream(&mut self) -> &Stream {
+        self.lane.trace.took_stream = true;
+        self.lane.stream
     }
 
     pub(crate) fn lane_stream(&self) -> &Stream {
@@ -172,7 +178,7 @@ impl<'a> Enqueue<'a> {
             return Ok(());
         }
         stream.driver().launch(stream.raw(), kernel.core.raw, grid, &raw)?;
-        self.lane.trace.enqueued += 1;
+        count_enqueued();
         if let Some(keep) = &mut self.lane.trace.keep {
             keep.add(&kernel.core, || kernel.core.keep());
             A::buffers(args, &mut |buffer| keep.add(buffer, || buffer.keep()));
@@ -199,7 +205,7 @@ impl<'a> Enqueue<'a> {
             return Err(Error::OverlappingCopy);
         }
         stream.driver().copy(stream.raw(), destination.ptr(), source.ptr(), bytes)?;
-        self.lane.trace.enqueued += 1;
+        count_enqueued();
         if let Some(keep) = &mut self.lane.trace.keep {
             keep.add(source.core(), || source.core().keep());
             keep.add(destination.core(), || destination.core().keep());
@@ -215,7 +221,7 @@ impl<'a> Enqueue<'a> {
         }
         let pattern = bytemuck::bytes_of(&value);
         stream.driver().fill(stream.raw(), buffer.ptr(), pattern, buffer.len())?;
-        self.lane.trace.enqueued += 1;
+        count_enqueued();
         if let Some(keep) = &mut self.lane.trace.keep {
             keep.add(buffer.core(), || buffer.core().keep());
         }

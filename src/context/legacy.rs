@@ -19,8 +19,8 @@ impl<'a> LegacyLaunch<'a> {
 
     /// The device's current stream, where the body's own launches go.
     #[must_use]
-    pub fn stream(&self) -> &Stream {
-        self.enqueue.lane_stream()
+    pub fn stream(&mut self) -> &Stream {
+        self.enqueue.take_stream()
     }
 }
 

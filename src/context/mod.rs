@@ -10,6 +10,8 @@ pub use enqueue::Enqueue;
 pub use host_stage::HostStage;
 pub use legacy::LegacyLaunch;
 
+use std::cell::Cell;
+
 use crate::device::{KeepSet, Stream};
 
 /// Where one part of a body enqueues, and what is noted about it.
@@ -27,8 +29,8 @@ pub(crate) struct Lane<'a> {
 pub(crate) struct Trace {
     /// What the operations refer to, where a graph will have to keep it.
     pub(crate) keep: Option<KeepSet>,
-    /// Operations handed to the driver so far.
-    pub(crate) enqueued: usize,
+    /// Whether the body took a raw stream, so that what it enqueues is not all known here.
+    pub(crate) took_stream: bool,
     /// The first operation that failed, also if the body went on.
     pub(crate) failed: Option<FailedOperation>,
 }
@@ -38,6 +40,19 @@ pub(crate) struct FailedOperation {
     pub(crate) part: &'static str,
     pub(crate) index: usize,
     pub(crate) operation: String,
+}
+
+thread_local! {
+    static ENQUEUED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Operations that this thread handed to the driver so far, on whatever stream.
+pub(crate) fn enqueued() -> usize {
+    ENQUEUED.get()
+}
+
+pub(crate) fn count_enqueued() {
+    ENQUEUED.set(ENQUEUED.get().wrapping_add(1));
 }
 
 impl Trace {

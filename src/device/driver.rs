@@ -148,6 +148,8 @@ pub(crate) trait Driver: Send + Sync + fmt::Debug {
     fn stream_create(&self, flags: StreamFlags) -> DriverResult<RawStream>;
     fn stream_destroy(&self, stream: RawStream) -> DriverResult<()>;
     fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()>;
+    /// As it was clamped when the stream was made.
+    fn stream_priority(&self, stream: RawStream) -> DriverResult<i32>;
     /// `cuStreamIsCapturing`; the errors that describe a state (IMPLICIT) come back as one.
     fn stream_state(&self, stream: RawStream) -> DriverResult<StreamState>;
     /// An event without timing.

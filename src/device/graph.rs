@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::driver::{Driver, Keep, RawExec, RawGraph};
 use super::stream::Stream;
 use super::{Relaxed, check_device, released};
+use crate::context::count_enqueued;
 use crate::error::{Error, Result};
 
 /// A captured and instantiated graph: a counted handle.
@@ -55,6 +56,7 @@ impl Graph {
 
     /// As [`launch`](Self::launch), by a caller that has asked the stream's state.
     pub(crate) fn launch_unchecked(&self, stream: &Stream) -> Result<()> {
+        count_enqueued();
         Ok(self.core.template.driver.graph_launch(self.core.exec, stream.raw())?)
     }
 

@@ -50,6 +50,16 @@ impl Stream {
         self.core.raw.0
     }
 
+    /// Its priority as CUDA counts: lower is more urgent, 0 the default. Graphs that are captured on
+    /// it keep it as the priority of their nodes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if the driver refuses the query.
+    pub fn priority(&self) -> Result<i32> {
+        Ok(self.core.driver.stream_priority(self.core.raw)?)
+    }
+
     pub(crate) fn raw(&self) -> RawStream {
         self.core.raw
     }

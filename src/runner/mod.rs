@@ -86,8 +86,8 @@ impl<P: Producer> GraphRunner<P> {
         Self::build(device, producer, None)
     }
 
-    /// As [`new`](Self::new), with the stream of calls that name none (S15). A host device ignores
-    /// it.
+    /// As [`new`](Self::new), with the stream of calls that name none (S15), whose priority the
+    /// runner's graphs take too. A host device ignores it.
     ///
     /// # Errors
     ///
@@ -105,8 +105,15 @@ impl<P: Producer> GraphRunner<P> {
         released::drain();
         let bodies = Bodies::new(producer);
         let body = bodies.shape();
+        let private = if graphs && body.graphable {
+            // Captured nodes have the priority of the stream they were captured on.
+            let priority = default.map_or(Ok(0), Stream::priority)?;
+            Some(device.stream_with_priority(priority)?)
+        } else {
+            None
+        };
         Ok(Self {
-            private: if graphs && body.graphable { Some(device.stream()?) } else { None },
+            private,
             pending: (graphs && body.legacy_capture).then(|| PendingToken::new(device)),
             device: device.clone(),
             bodies,

@@ -8,7 +8,7 @@ use super::GraphRunner;
 use super::cache::Graphs;
 use super::legacy::{Serial, wait_for_landing};
 use crate::capture::OpenGuard;
-use crate::context::Trace;
+use crate::context::{Trace, enqueued};
 use crate::device::{CaptureMode, DriverCode, DriverError, Graph, Stream, StreamState};
 use crate::drive::PartClass;
 use crate::error::{Error, Result};
@@ -137,7 +137,9 @@ impl<P: Producer> GraphRunner<P> {
         let mut trace = Trace::keeping();
         let open = OpenGuard::begin(stream, CaptureMode::ThreadLocal)
             .map_err(step("beginning a capture"))?;
+        let before = enqueued();
         let ran = self.bodies.run_parts(range, variant, stream, &mut trace, true);
+        let enqueued = enqueued().wrapping_sub(before);
         let template = match ran {
             Ok(()) => open.end(),
             Err(error) => {
@@ -156,10 +158,10 @@ impl<P: Producer> GraphRunner<P> {
             }
             Err(error) => return Err(explained::<P>(part, error)),
         };
-        let enqueued = trace.enqueued;
+        let took_stream = trace.took_stream;
         let graph = Graph::instantiate(stream.driver(), template, trace.keep.unwrap_or_default())
             .map_err(step("instantiating a captured graph"))?;
-        if graph.nodes() < enqueued {
+        if graph.nodes() < enqueued || took_stream && graph.nodes() == 0 {
             return Err(Error::EmptyCapture {
                 producer: P::NAME,
                 part: part.into(),

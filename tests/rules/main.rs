@@ -10,3 +10,4 @@ mod lifetimes;
 mod modes;
 mod prepare;
 mod streams;
+mod unwinding;

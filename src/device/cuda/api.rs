@@ -73,6 +73,7 @@ entry_points! {
     ctx_get_device: c"cuCtxGetDevice" @ 2000 (*mut c_int);
     ctx_get_stream_priority_range: c"cuCtxGetStreamPriorityRange" @ 5050 (*mut c_int, *mut c_int);
     stream_create_with_priority: c"cuStreamCreateWithPriority" @ 5050 (*mut Handle, c_uint, c_int);
+    stream_get_priority: c"cuStreamGetPriority" @ 5050 (Handle, *mut c_int);
     stream_destroy: c"cuStreamDestroy" @ 4000 (Handle);
     stream_synchronize: c"cuStreamSynchronize" @ 2000 (Handle);
     stream_is_capturing: c"cuStreamIsCapturing" @ 10000 (Handle, *mut c_int);

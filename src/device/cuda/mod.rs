@@ -110,6 +110,16 @@ impl Driver for Cuda {
         Ok(RawStream(stream as u64))
     }
 
+    fn stream_priority(&self, stream: RawStream) -> DriverResult<i32> {
+        let _current = self.context.enter()?;
+        let mut priority = 0;
+        // SAFETY: see above.
+        check("cuStreamGetPriority", unsafe {
+            (self.api.stream_get_priority)(stream.0 as Handle, &raw mut priority)
+        })?;
+        Ok(priority)
+    }
+
     fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
         let _current = self.context.enter()?;
         // SAFETY: see above.

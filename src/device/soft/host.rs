@@ -95,6 +95,10 @@ impl Driver for Host {
         Ok(RawStream(self.handle()))
     }
 
+    fn stream_priority(&self, _stream: RawStream) -> DriverResult<i32> {
+        Ok(0)
+    }
+
     fn stream_destroy(&self, _stream: RawStream) -> DriverResult<()> {
         Ok(())
     }

@@ -159,7 +159,15 @@ impl Driver for Sim {
     }
 
     fn stream_create(&self, flags: StreamFlags) -> DriverResult<RawStream> {
-        self.call("cuStreamCreate", |state| Ok(RawStream(state.add_stream(flags.blocking))))
+        self.call("cuStreamCreate", |state| {
+            // The range of today's GPUs.
+            let priority = flags.priority.clamp(-5, 0);
+            Ok(RawStream(state.add_stream(flags.blocking, priority)))
+        })
+    }
+
+    fn stream_priority(&self, stream: RawStream) -> DriverResult<i32> {
+        self.call("cuStreamGetPriority", |state| state.priority_of(stream))
     }
 
     fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {

@@ -30,6 +30,7 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Stream {
     blocking: bool,
+    priority: i32,
     tail: Option<OpId>,
     capture: Option<Joined>,
 }
@@ -101,9 +102,9 @@ impl State {
 
     // Streams.
 
-    pub(super) fn add_stream(&mut self, blocking: bool) -> u64 {
+    pub(super) fn add_stream(&mut self, blocking: bool, priority: i32) -> u64 {
         let handle = self.handle();
-        self.streams.insert(handle, Stream { blocking, ..Stream::default() });
+        self.streams.insert(handle, Stream { blocking, priority, ..Stream::default() });
         handle
     }
 
@@ -113,6 +114,10 @@ impl State {
             capture.invalid = true;
         }
         Ok(())
+    }
+
+    pub(super) fn priority_of(&self, stream: RawStream) -> Answer<i32> {
+        Ok(self.stream(stream)?.priority)
     }
 
     fn stream(&self, stream: RawStream) -> Answer<&Stream> {
