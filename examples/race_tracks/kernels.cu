@@ -16,6 +16,16 @@ __device__ float random_number(unsigned seed, unsigned step, unsigned track, uns
     }
     return (float)(x >> 8) * (1.0f / 16777216.0f);
 }
+__device__ float sine(float x) {
+    const float HALF = 1.57079632679489661923f;
+    float turns = x * (1.0f / TAU);
+    x = (turns - floorf(turns + 0.5f)) * TAU;
+    x = x > HALF ? 2.0f * HALF - x : x;
+    x = x < -HALF ? -2.0f * HALF - x : x;
+    float s = x * x;
+    return x * (1.0f + s * (-1.0f / 6.0f + s * (1.0f / 120.0f + s * (-1.0f / 5040.0f + s * (1.0f / 362880.0f)))));
+}
+__device__ float cosine(float x) { return sine(x + 1.57079632679489661923f); }
 __device__ float norm2(Point v) { return sqrtf(v.x * v.x + v.y * v.y); }
 __device__ float distance2(Point a, Point b) { Point d = {b.x - a.x, b.y - a.y}; return norm2(d); }
 __device__ float perimeter(const Point* p, unsigned n) {
@@ -76,15 +86,15 @@ KERNEL trace(const Controls* points, const Shape* shapes, Point* out, unsigned m
     }
     float angle = catmull_rom(q[0].x, q[1].x, q[2].x, q[3].x, t);
     float round = fmaxf(catmull_rom(q[0].y, q[1].y, q[2].y, q[3].y, t), 0.2f);
-    float s = sinf(angle), c = cosf(angle);
-    Point from = {q[1].y * cosf(q[1].x), q[1].y * sinf(q[1].x)};
-    Point to = {q[2].y * cosf(q[2].x), q[2].y * sinf(q[2].x)};
+    float s = sine(angle), c = cosine(angle);
+    Point from = {q[1].y * cosine(q[1].x), q[1].y * sine(q[1].x)};
+    Point to = {q[2].y * cosine(q[2].x), q[2].y * sine(q[2].x)};
     float straight = (from.x * to.y - from.y * to.x) / (c * (to.y - from.y) - s * (to.x - from.x));
     float radius = straight + shape[0] * (round - straight);
-    float ss = sinf(shape[3] * radius), sc = cosf(shape[3] * radius);
+    float ss = sine(shape[3] * radius), sc = cosine(shape[3] * radius);
     float x = radius * (c * sc - s * ss), y = radius * (s * sc + c * ss);
-    x = x + shape[4] * sinf(3.0f * y + shape[5]);
-    y = y + shape[4] * sinf(3.0f * x + shape[6]);
+    x = x + shape[4] * sine(3.0f * y + shape[5]);
+    y = y + shape[4] * sine(3.0f * x + shape[6]);
     out[index].x = shape[1] * x;
     out[index].y = shape[2] * y;
 }
