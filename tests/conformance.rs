@@ -52,6 +52,13 @@ impl Bench {
         assert_eq!(self.other.read(&self.buffer).unwrap(), [1; 4]);
     }
 
+    /// The capture goes on, into a graph that is not launched here.
+    fn captured(&self, nodes: usize) {
+        assert_eq!(self.foreign.state(&self.stream).unwrap(), State::Capturing);
+        assert_eq!(self.foreign.end_capture(&self.stream).unwrap().nodes().unwrap(), nodes);
+        self.usable();
+    }
+
     /// The capture is broken, says so, and ends in nothing; then the stream works again.
     fn invalidated(&self) {
         assert_eq!(self.foreign.state(&self.stream).unwrap(), State::Invalidated);
@@ -101,6 +108,7 @@ macro_rules! rows {
     (@ $bench:ident alive) => { $bench.alive(0) };
     (@ $bench:ident alive + $nodes:literal) => { $bench.alive($nodes) };
     (@ $bench:ident invalidated) => { $bench.invalidated() };
+    (@ $bench:ident captured + $nodes:literal) => { $bench.captured($nodes) };
     (@ $bench:ident done) => { $bench.usable() };
 }
 
@@ -117,7 +125,7 @@ rows! {
         b.foreign.mem_alloc(64), DriverCode::CaptureUnsupported) => invalidated;
     mem_alloc_async_becomes_a_node: |b| {
         b.foreign.mem_alloc_async(64, &b.stream).unwrap();
-    } => alive + 1;
+    } => captured + 1;
     is_capturing_of_the_legacy_stream: |b| {
         assert_eq!(b.foreign.state(&b.legacy).unwrap(), State::Idle);
     } => alive;

@@ -24,9 +24,7 @@ use mode::{Body, Previous, Refusal};
 
 use crate::capture::Capture;
 use crate::context::ambient::resolve;
-use crate::device::{
-    Buffer, Device, DeviceKind, Element, Event, Graph, Stream, StreamState, released,
-};
+use crate::device::{Buffer, Device, DeviceKind, Element, Event, Graph, Stream, StreamState};
 use crate::error::{Error, Result};
 use crate::producer::{Capturable, Producer};
 
@@ -102,7 +100,6 @@ impl<P: Producer> GraphRunner<P> {
             device.check_stream(stream, "the default stream")?;
         }
         device.ensure_not_capturing(default, &format!("constructing `{}`", P::NAME))?;
-        released::drain();
         let bodies = Bodies::new(producer);
         let body = bodies.shape();
         let private = if graphs && body.graphable {
