@@ -66,7 +66,9 @@ pub mod testing;
 mod warning;
 
 pub use capture::Capture;
-pub use context::{Enqueue, ForeignProbe, HostStage, LegacyLaunch, register_foreign_probe};
+pub use context::{
+    Enqueue, ForeignProbe, HostStage, LaunchFunction, LegacyLaunch, register_foreign_probe,
+};
 #[cfg(feature = "cuda")]
 pub use cudarc;
 pub use device::{
