@@ -96,8 +96,9 @@ impl State {
     }
 
     fn fly(&mut self, me: usize, by: i8) {
-        self.flying = self.flying.strict_add_signed(by);
-        self.threads[me].own = self.threads[me].own.strict_add_signed(by);
+        let moved = |count: u8| count.checked_add_signed(by).expect("a count of landings");
+        self.flying = moved(self.flying);
+        self.threads[me].own = moved(self.threads[me].own);
     }
 
     /// One atomic step of a thread: `None` if it is done or has to wait.

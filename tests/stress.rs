@@ -5,6 +5,8 @@
 //! runs a bounded number of rounds under several seeds; a GPU runs for `GRAPH_RUNNER_STRESS_SECONDS`
 //! (20).
 
+#![allow(unreachable_pub)]
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -180,7 +182,9 @@ impl Bench<'_> {
             match random.below(5) {
                 0 => {
                     if let Ok(address) = foreign.mem_alloc(256) {
-                        while foreign.mem_free(address).is_err() {
+                        // Refused while a GLOBAL capture is open somewhere.
+                        while let Err(error) = foreign.mem_free(address) {
+                            assert_eq!(error.code(), DriverCode::CaptureUnsupported);
                             std::thread::yield_now();
                         }
                     }

@@ -205,9 +205,10 @@ impl<P: Producer> GraphRunner<P> {
         } else if self.pending.is_some() {
             Passage::Locked(Serial::take())
         } else {
-            // Preparing waits for the current stream, and legacy code runs there, wherever the call
-            // itself goes.
-            let touches = !self.prepared || self.body.legacy || device.is_current(stream);
+            // Preparing waits for the current stream, legacy code runs there, and a call behind one that
+            // ran there is ordered after it, wherever the call itself goes.
+            let behind = self.last.as_ref().is_some_and(|last| device.is_current(&last.stream));
+            let touches = !self.prepared || self.body.legacy || behind || device.is_current(stream);
             Passage::enter(device, touches)
         }
     }

@@ -210,6 +210,74 @@ fn s27_a_legacy_capture_is_never_taken_for_a_callers() {
     });
 }
 
+/// Does what `meet` asks for in the middle of its capture.
+struct Met<F: Fn(usize)> {
+    triple: Triple<true>,
+    runs: AtomicUsize,
+    meet: F,
+}
+
+impl<F: Fn(usize)> Producer for Met<F> {
+    type Kind = kind::Legacy;
+    type Variant = ();
+    const NAME: &'static str = "met";
+}
+
+impl<F: Fn(usize)> Legacy for Met<F> {
+    fn launch(&self, (): &(), cx: &mut LegacyLaunch<'_>) -> Result<()> {
+        (self.meet)(self.runs.fetch_add(1, Ordering::SeqCst));
+        self.triple.launch(&0, cx)
+    }
+}
+
+#[test]
+fn s27_whatever_touches_the_current_stream_waits_for_a_legacy_capture() {
+    each_device_once(|device| {
+        let elsewhere = device.stream().unwrap();
+        // One that ran on the current stream and goes elsewhere now, one that is made and prepares
+        // elsewhere, and one that reads what it did on the current stream.
+        let mut moves = GraphRunner::new(device, Add::new(device)).unwrap();
+        moves.run().unwrap();
+        moves.run().unwrap();
+        let mut reads = GraphRunner::new(device, Add::new(device)).unwrap();
+        reads.run().unwrap();
+        let (go, wait) = mpsc::channel::<()>();
+        let go = std::sync::Mutex::new(Some(go));
+        std::thread::scope(|scope| {
+            let elsewhere = &elsewhere;
+            let meeting = scope.spawn(move || {
+                wait.recv().unwrap_err();
+                moves.call().on(elsewhere).run().unwrap();
+                assert_eq!(first(&reads, &reads.producer().x), 1);
+                let made = Add::new(device);
+                let mut made = GraphRunner::with_default_stream(device, made, elsewhere).unwrap();
+                made.run().unwrap();
+                made.run().unwrap();
+                assert_eq!(first(&moves, &moves.producer().x), 3);
+                assert_eq!(first(&made, &made.producer().x), 2);
+            });
+            let x = device.buffer(&[1; 4]).unwrap();
+            let met = Met {
+                triple: triple(device, &x),
+                runs: AtomicUsize::new(0),
+                // The second run is the capture: let the others go, and give them time.
+                meet: |run| {
+                    if run == 1 {
+                        drop(go.lock().unwrap().take());
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
+                },
+            };
+            let mut legacy = GraphRunner::new(device, met).unwrap();
+            legacy.run().unwrap();
+            assert_eq!(legacy.run().unwrap().reason, Reason::Captured);
+            assert_eq!(legacy.graph().unwrap().nodes(), 1);
+            meeting.join().unwrap();
+            assert_eq!(first(&legacy, &x), 9);
+        });
+    });
+}
+
 /// What a C library keeps, behind a pointer: everything it needs to launch on a stream.
 struct Library {
     device: Device,
