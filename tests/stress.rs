@@ -4,6 +4,12 @@
 //! Every result is compared with what the same calls give one after the other. A simulated device
 //! runs a bounded number of rounds under several seeds; a GPU runs for `GRAPH_RUNNER_STRESS_SECONDS`
 //! (20).
+//!
+//! What a GPU is spared: calls that break another thread's capture while that thread is inside a call
+//! on it. The driver itself crashes then (580.159: one thread in a loop of `cuStreamBeginCapture`,
+//! twenty `cuMemsetD8Async` and `cuStreamEndCapture`, another in a loop of `cuCtxSynchronize`, or of
+//! `cuMemAlloc` if the capture is GLOBAL; no line of this crate, and a segmentation fault within
+//! seconds). The simulated device plays those too.
 
 #![allow(unreachable_pub)]
 
@@ -45,11 +51,21 @@ struct Counts {
     broken: AtomicU64,
 }
 
+/// What somebody else does meanwhile.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Chaos {
+    Nothing,
+    /// Allocates, frees, synchronises a stream, makes and destroys graphs, while nobody captures in
+    /// GLOBAL mode.
+    Harmless,
+    /// Breaks captures too.
+    BreaksCaptures,
+}
+
 struct Bench<'d> {
     device: &'d Device,
     counts: &'d Counts,
-    /// Whether somebody breaks captures.
-    chaos: bool,
+    chaos: Chaos,
 }
 
 impl Bench<'_> {
@@ -81,7 +97,7 @@ impl Bench<'_> {
             }
             let run = made.run().unwrap_or_else(|error| panic!("{error}: {:?}", error));
             assert_ne!(run.mode, Mode::Record, "nobody's capture is ours");
-            if !self.chaos {
+            if self.chaos != Chaos::BreaksCaptures {
                 assert!(!matches!(run.reason, Reason::CaptureBroken | Reason::GivenUp));
             }
             expected = step(expected, variant);
@@ -101,8 +117,8 @@ impl Bench<'_> {
         let mut runner =
             GraphRunner::with_default_stream(self.device, Add::on(self.device, x.clone()), stream)
                 .unwrap();
-        let mode = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed]
-            [random.below(3) as usize];
+        let modes = [CaptureMode::ThreadLocal, CaptureMode::Relaxed, CaptureMode::Global];
+        let mode = modes[random.below(if self.chaos == Chaos::Harmless { 2 } else { 3 }) as usize];
         let times = 1 + random.below(4) as u32;
         let captured = stream.capture_with(mode, |capture| {
             for variant in 0..times {
@@ -121,7 +137,7 @@ impl Bench<'_> {
                 self.counts.recorded.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                assert!(self.chaos, "{mode:?} capture harmed: {error}");
+                assert_eq!(self.chaos, Chaos::BreaksCaptures, "{mode:?} capture harmed: {error}");
                 let broken = matches!(error.root(), Error::Invalidated { .. })
                     || error.driver().is_some_and(|e| e.code() == DriverCode::CaptureInvalidated);
                 assert!(broken, "{error}");
@@ -179,7 +195,7 @@ impl Bench<'_> {
         let own = self.device.stream().unwrap();
         let legacy = self.device.legacy_stream();
         while !stop.load(Ordering::Relaxed) {
-            match random.below(5) {
+            match random.below(if self.chaos == Chaos::Harmless { 3 } else { 5 }) {
                 0 => {
                     if let Ok(address) = foreign.mem_alloc(256) {
                         // Refused while a GLOBAL capture is open somewhere.
@@ -189,9 +205,9 @@ impl Bench<'_> {
                         }
                     }
                 }
-                1 => drop(foreign.context_synchronize()),
-                2 => drop(foreign.stream_query(&legacy)),
-                3 => drop(foreign.stream_synchronize(&own)),
+                1 => drop(foreign.stream_synchronize(&own)),
+                3 => drop(foreign.context_synchronize()),
+                4 => drop(foreign.stream_query(&legacy)),
                 _ => {
                     if foreign.begin_capture(&own, CaptureMode::Relaxed).is_ok()
                         && let Ok(graph) = foreign.end_capture(&own)
@@ -207,7 +223,7 @@ impl Bench<'_> {
     fn run(&self, threads: u64, seed: u64, go_on: impl Fn(u64) -> bool + Sync) {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            if self.chaos {
+            if self.chaos != Chaos::Nothing {
                 scope.spawn(|| self.break_things(seed ^ 0xC4A05, &stop));
             }
             let workers: Vec<_> = (0..threads)
@@ -279,7 +295,8 @@ fn many_threads_on_a_simulated_device() {
     for seed in 0..24 {
         let device = Device::simulated(seed);
         let before = device.simulation().unwrap().live();
-        let bench = Bench { device: &device, counts: &counts, chaos: seed % 2 == 1 };
+        let chaos = [Chaos::Nothing, Chaos::BreaksCaptures, Chaos::Harmless][seed as usize % 3];
+        let bench = Bench { device: &device, counts: &counts, chaos };
         bench.run(16, seed, |round| round < 40);
         settled(&device, before);
     }
@@ -293,12 +310,12 @@ fn many_threads_on_a_gpu() {
     let Some(device) = gpu::device() else { return };
     let seconds = std::env::var("GRAPH_RUNNER_STRESS_SECONDS");
     let seconds = seconds.ok().and_then(|text| text.parse().ok()).unwrap_or(20);
-    for chaos in [false, true] {
+    for chaos in [Chaos::Nothing, Chaos::Harmless] {
         let counts = Counts::default();
         let bench = Bench { device: &device, counts: &counts, chaos };
         let end = Instant::now() + Duration::from_secs_f64(f64::from(seconds) / 2.0);
         bench.run(16, 7, |_| Instant::now() < end);
-        println!("chaos {chaos}: {counts:?}");
+        println!("{chaos:?}: {counts:?}");
         assert!(counts.runs.load(Ordering::Relaxed) > 0);
     }
 }
