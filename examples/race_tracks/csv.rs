@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::kernels::Point;
+use crate::geometry::Point;
 
 /// A circuit as it was read.
 #[derive(Debug)]

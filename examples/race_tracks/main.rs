@@ -10,6 +10,7 @@
 //! on CUDA and on the simulated device. The last line of the output is for machines.
 
 mod csv;
+mod geometry;
 mod kernels;
 mod producers;
 mod svg;
@@ -168,7 +169,7 @@ fn smooth(options: &Options) -> Result<(), Failure> {
     let began = Instant::now();
     for line in &lines {
         let n = (options.points as usize).max(line.points.len());
-        let mut runner = GraphRunner::new(&device, Circuit::new(&device, &line.points, n)?)?;
+        let mut runner = GraphRunner::new(&device, Circuit::new(&device, &line.points, line.length, n)?)?;
         runner.prepare()?;
         mode = runner.call().sync(true).run()?.mode;
         let batch = &runner.producer().batch;

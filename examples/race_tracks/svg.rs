@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::kernels::Point;
+use crate::geometry::Point;
 
 /// One track to draw.
 pub(crate) struct Drawn {
