@@ -13,14 +13,14 @@ pub(crate) type Corner = [f32; 3];
 /// Corners of a track at the most.
 pub(crate) const CORNERS: usize = 20;
 
-/// Layouts that are tried for a track; each has fewer corners than the ones four before it, and the
+/// Layouts that are tried for a track; each has fewer corners than the ones six before it, and the
 /// last is a quadrangle, which always fits.
-const LAYOUTS: u32 = 48;
+const LAYOUTS: u32 = 72;
 /// Corners that a layout draws at the most, before chicanes.
 const DRAWN: usize = 15;
 /// Parts of a track that are more than [`NEARBY`] of lap apart keep this distance when laid out.
-const CLEARANCE: f32 = 75.0;
-const NEARBY: f32 = 240.0;
+const CLEARANCE: f32 = 64.0;
+const NEARBY: f32 = 215.0;
 /// Samples of each corner when a layout is looked at.
 const LOOKS: usize = 6;
 
@@ -58,7 +58,7 @@ fn draw(pick: impl Fn(u32) -> f32, attempt: u32, corners: &mut [Corner; CORNERS]
     const CANDIDATES: usize = 4;
     let size = [900.0 + 700.0 * pick(128), 480.0 + 420.0 * pick(129)];
     let wanted = DRAWN - (6.0 * pick(130)) as usize;
-    let count = wanted.saturating_sub(attempt as usize / 4).max(4);
+    let count = wanted.saturating_sub(attempt as usize / 6).max(4);
     let mut places = [[0.0_f32; 2]; CORNERS];
     for index in 0..count {
         let mut best = -1.0;
@@ -177,7 +177,7 @@ fn fits(corners: &[Corner; CORNERS], count: usize, attempt: u32) -> bool {
     length += distance(a, b);
     area = 0.5 * (area + a[0] * b[1] - a[1] * b[0]).abs();
     // A circle has 12.6; the later the attempt, the less is asked.
-    let roundest = 5.2 + 0.25 * attempt as f32;
+    let roundest = 4.6 + 0.12 * attempt as f32;
     if area > length * length * roundest / 158.0 {
         return false;
     }
@@ -232,11 +232,8 @@ pub(crate) fn through(points: &[Point], sample: usize, each: usize) -> Point {
     let mut place = [0.0; 2];
     for axis in 0..2 {
         // Slopes by lap length at both ends, as the parabola through three points has them.
-        let (p, q, r) = (
-            (b[axis] - a[axis]) / before,
-            (c[axis] - b[axis]) / here,
-            (d[axis] - c[axis]) / after,
-        );
+        let (p, q, r) =
+            ((b[axis] - a[axis]) / before, (c[axis] - b[axis]) / here, (d[axis] - c[axis]) / after);
         let start = (p * here + q * before) / (before + here);
         let end = (q * after + r * here) / (here + after);
         place[axis] = u * u * (1.0 + 2.0 * t) * b[axis]
@@ -414,7 +411,8 @@ mod tests {
     fn the_spline_of_a_square_is_smooth_and_inside_it() {
         for full in [0.3, 0.6, 1.0] {
             let mut corners = [[0.0; 3]; CORNERS];
-            for (corner, [x, y]) in corners.iter_mut().zip([[1., 1.], [-1., 1.], [-1., -1.], [1., -1.]])
+            for (corner, [x, y]) in
+                corners.iter_mut().zip([[1., 1.], [-1., 1.], [-1., -1.], [1., -1.]])
             {
                 *corner = [100.0 * x, 100.0 * y, full];
             }

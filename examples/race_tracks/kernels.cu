@@ -2,8 +2,8 @@
 // compiled without contraction to fused operations, so that every bit agrees.
 struct Point { float x, y; };
 struct Corner { float x, y, full; };
-const unsigned CORNERS = 20, LAYOUTS = 48, DRAWN = 15, CANDIDATES = 4, LOOKS = 6;
-const float CLEARANCE = 75.0f, NEARBY = 240.0f;
+const unsigned CORNERS = 20, LAYOUTS = 72, DRAWN = 15, CANDIDATES = 4, LOOKS = 6;
+const float CLEARANCE = 64.0f, NEARBY = 215.0f;
 struct Corners { Corner at[CORNERS]; };
 #define INDEX (blockIdx.x * blockDim.x + threadIdx.x)
 #define KERNEL extern "C" __global__ void
@@ -106,7 +106,7 @@ __device__ unsigned chicane(float pick, Corner* corners, unsigned count) {
 __device__ unsigned draw(Random pick, unsigned attempt, Corner* corners) {
     float width = 900.0f + 700.0f * pick(128), height = 480.0f + 420.0f * pick(129);
     unsigned wanted = DRAWN - (unsigned)(6.0f * pick(130));
-    unsigned count = max(wanted - min(wanted, attempt / 4), 4);
+    unsigned count = max(wanted - min(wanted, attempt / 6), 4);
     Point places[CORNERS];
     for (unsigned i = 0; i < count; i++) {
         float best = -1.0f;
@@ -148,7 +148,7 @@ __device__ bool fits(const Corner* corners, unsigned count, unsigned attempt) {
     Point a = looks[n - 1], b = looks[0];
     length += distance2(a, b);
     area = 0.5f * fabsf(area + a.x * b.y - a.y * b.x);
-    float roundest = 5.2f + 0.25f * (float)attempt;
+    float roundest = 4.6f + 0.12f * (float)attempt;
     if (area > length * length * roundest / 158.0f) return false;
     for (unsigned i = 0; i < n; i++)
         for (unsigned j = 0; j < i; j++) {
@@ -182,12 +182,13 @@ __device__ float cubic(float a, float b, float c, float d, float before, float h
     return u * u * (1.0f + 2.0f * t) * b + t * t * (1.0f + 2.0f * u) * c
         + here * (t * u * u * start - t * t * u * end);
 }
-KERNEL through(const Point* read, Point* out, unsigned rows, unsigned each, unsigned count) {
+KERNEL through(const Point* points, Point* out, unsigned n, unsigned each, unsigned count) {
     unsigned index = INDEX;
     if (index >= count) return;
-    unsigned at = index / each;
+    const Point* track = points + index / (n * each) * n;
+    unsigned at = index % (n * each) / each;
     float t = (float)(index % each) / (float)each;
-    Point a = read[(at + rows - 1) % rows], b = read[at], c = read[(at + 1) % rows], d = read[(at + 2) % rows];
+    Point a = track[(at + n - 1) % n], b = track[at], c = track[(at + 1) % n], d = track[(at + 2) % n];
     float before = fmaxf(distance2(a, b), 1e-6f), here = fmaxf(distance2(b, c), 1e-6f),
           after = fmaxf(distance2(c, d), 1e-6f);
     out[index].x = cubic(a.x, b.x, c.x, d.x, before, here, after, t);

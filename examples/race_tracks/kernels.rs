@@ -27,7 +27,7 @@ pub(crate) struct Kernels {
     pub(crate) lay_out: Kernel<LayOutArgs>,
     /// Follows the spline of the corners.
     pub(crate) trace: Kernel<TraceArgs>,
-    /// Follows the curve through points that were read.
+    /// Follows the curve through points.
     pub(crate) through: Kernel<ThroughArgs>,
     /// Puts points at equal distances.
     pub(crate) resample: Kernel<ResampleArgs>,
@@ -81,8 +81,9 @@ impl Kernels {
                 out[0] = spline(&corners[track], counts[track] as usize, sample, m as usize);
             });
         let through =
-            KernelSpec::<ThroughArgs>::per_thread("through", |t, (read, out, rows, each, _)| {
-                out[0] = through(&read[..rows as usize], t.index, each as usize);
+            KernelSpec::<ThroughArgs>::per_thread("through", |t, (points, out, n, each, _)| {
+                let (m, each) = ((n * each) as usize, each as usize);
+                out[0] = through(track(points, t.index / m, n), t.index % m, each);
             });
         let resample = KernelSpec::<ResampleArgs>::per_thread_with_grain(
             "resample",

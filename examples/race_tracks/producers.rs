@@ -8,9 +8,13 @@ use crate::kernels::Kernels;
 /// Half the width of a track, m.
 pub(crate) const HALF_WIDTH: f32 = 6.0;
 /// The tightest turn that a made-up track may have, m.
-pub(crate) const TRACK_RADIUS: f32 = 25.0;
+pub(crate) const TRACK_RADIUS: f32 = 20.0;
 /// The tightest turn that a circuit may have, m: a little below the tightest real hairpins.
 pub(crate) const CIRCUIT_RADIUS: f32 = 8.0;
+/// Turns are widened by so much more, since making distances equal afterwards takes a little away.
+const MARGIN: f32 = 1.05;
+/// Samples of a curve for each point that is kept.
+const TRACED: usize = 4;
 /// At most so many steps of relaxation.
 pub(crate) const MAX_ITERATIONS: u32 = 128;
 
@@ -30,6 +34,7 @@ pub(crate) struct Batch {
     /// Steps of relaxation that each took.
     pub(crate) iterations: Buffer<u32>,
     next: Buffer<Point>,
+    traced: Buffer<Point>,
     all_done: Buffer<u32>,
     /// Curvature is measured over so many points to each side, so that rounding does not show.
     span: u32,
@@ -50,6 +55,7 @@ impl Batch {
             done: device.zeros(tracks)?,
             iterations: device.zeros(tracks)?,
             next: device.zeros(tracks * n)?,
+            traced: device.zeros(tracks * n * TRACED)?,
             all_done: device.zeros(1)?,
             span: (n / 1024).max(1) as u32,
             reach: reach.clamp(1, n / 8) as u32,
@@ -65,7 +71,13 @@ impl Batch {
     }
 
     /// Measures the tracks that are not done; `taken` steps were made since the last time.
-    fn judge(&self, kernels: &Kernels, radius: f32, taken: u32, cx: &mut Enqueue<'_>) -> Result<()> {
+    fn judge(
+        &self,
+        kernels: &Kernels,
+        radius: f32,
+        taken: u32,
+        cx: &mut Enqueue<'_>,
+    ) -> Result<()> {
         let (n, tracks, all) = (self.n as u32, self.tracks as u32, self.points.len() as u32);
         let args = (&self.points, &self.done, &self.bend, self.span, n, all);
         cx.launch(&kernels.bend, self.points_grid(), args)?;
@@ -79,8 +91,8 @@ impl Batch {
     /// track that is done is left alone to the bit, so that steps after the end change nothing.
     fn relax(&self, kernels: &Kernels, radius: f32, cx: &mut Enqueue<'_>) -> Result<()> {
         let (n, all) = (self.n as u32, self.points.len() as u32);
-        cx.fill(&self.done, 0)?;
         cx.fill(&self.iterations, 0)?;
+        cx.fill(&self.done, 0)?;
         self.judge(kernels, radius, 0, cx)?;
         cx.bounded_loop(MAX_ITERATIONS, &self.all_done, |cx, _| {
             let (points, next) = (&self.points, &self.next);
@@ -91,11 +103,19 @@ impl Batch {
         })
     }
 
-    fn finish(&self, kernels: &Kernels, cx: &mut Enqueue<'_>) -> Result<()> {
-        let (n, all) = (self.n as u32, self.points.len() as u32);
+    /// Makes distances equal again, which widening turns has changed, and measures what came out.
+    fn finish(&self, kernels: &Kernels, radius: f32, cx: &mut Enqueue<'_>) -> Result<()> {
+        let (n, tracks, all) = (self.n as u32, self.tracks as u32, self.points.len() as u32);
+        let (traced, each) = (self.traced.len() as u32, TRACED as u32);
+        let args = (&self.points, &self.traced, n, each, traced);
+        cx.launch(&kernels.through, Grid::over(self.traced.len()), args)?;
+        let args = (&self.traced, &self.points, n * each, n, tracks);
+        cx.launch(&kernels.resample, self.tracks_grid(), args)?;
+        cx.fill(&self.done, 0)?;
+        self.judge(kernels, radius, 0, cx)?;
         let args = (&self.points, &self.left, &self.right, HALF_WIDTH, self.span, n, all);
         cx.launch(&kernels.borders, self.points_grid(), args)?;
-        let args = (&self.points, &self.bend, &self.lengths, n, self.tracks as u32);
+        let args = (&self.points, &self.bend, &self.lengths, n, tracks);
         cx.launch(&kernels.length, self.tracks_grid(), args)
     }
 }
@@ -108,13 +128,9 @@ pub(crate) struct RaceTracks {
     state: Buffer<u32>,
     corners: Buffer<[Corner; CORNERS]>,
     counts: Buffer<u32>,
-    traced: Buffer<Point>,
 }
 
 impl RaceTracks {
-    /// Samples of the curve for each point that is kept.
-    pub(crate) const TRACED: usize = 4;
-
     pub(crate) fn new(device: &Device, tracks: usize, n: usize, seed: u32) -> Result<Self> {
         Ok(Self {
             batch: Batch::new(device, tracks, n, n / 32)?,
@@ -122,7 +138,6 @@ impl RaceTracks {
             state: device.buffer(&[seed, 0])?,
             corners: device.zeros(tracks)?,
             counts: device.zeros(tracks)?,
-            traced: device.zeros(tracks * n * Self::TRACED)?,
         })
     }
 
@@ -144,15 +159,15 @@ impl Capturable for RaceTracks {
     fn enqueue(&self, (): &(), cx: &mut Enqueue<'_>) -> Result<()> {
         let (batch, kernels) = (&self.batch, &self.kernels);
         let (tracks, n) = (batch.tracks as u32, batch.n as u32);
-        let (traced, m) = (self.traced.len() as u32, n * Self::TRACED as u32);
+        let (traced, m) = (batch.traced.len() as u32, n * TRACED as u32);
         let args = (&self.state, &self.corners, &self.counts, tracks);
         cx.launch(&kernels.lay_out, batch.tracks_grid(), args)?;
-        let args = (&self.corners, &self.counts, &self.traced, m, traced);
-        cx.launch(&kernels.trace, Grid::over(self.traced.len()), args)?;
-        let args = (&self.traced, &batch.points, m, n, tracks);
+        let args = (&self.corners, &self.counts, &batch.traced, m, traced);
+        cx.launch(&kernels.trace, Grid::over(batch.traced.len()), args)?;
+        let args = (&batch.traced, &batch.points, m, n, tracks);
         cx.launch(&kernels.resample, batch.tracks_grid(), args)?;
-        batch.relax(kernels, TRACK_RADIUS, cx)?;
-        batch.finish(kernels, cx)?;
+        batch.relax(kernels, MARGIN * TRACK_RADIUS, cx)?;
+        batch.finish(kernels, TRACK_RADIUS, cx)?;
         cx.launch(&kernels.advance, Grid::over(1), (&self.state,))
     }
 }
@@ -173,7 +188,7 @@ impl Circuit {
     /// A circuit of `n` points through the points `read`, `length` metres long.
     pub(crate) fn new(device: &Device, read: &[Point], length: f64, n: usize) -> Result<Self> {
         let reach = (f64::from(CIRCUIT_RADIUS) * n as f64 / length) as usize;
-        let each = (RaceTracks::TRACED * n).div_ceil(read.len());
+        let each = (TRACED * n).div_ceil(read.len());
         Ok(Self {
             batch: Batch::new(device, 1, n, reach)?,
             kernels: Kernels::load(device)?,
@@ -204,7 +219,7 @@ impl Capturable for Circuit {
             let grow = (&self.even, &batch.points, -0.53, n, n);
             cx.launch(&kernels.smooth, batch.points_grid(), grow)?;
         }
-        batch.relax(kernels, CIRCUIT_RADIUS, cx)?;
-        batch.finish(kernels, cx)
+        batch.relax(kernels, MARGIN * CIRCUIT_RADIUS, cx)?;
+        batch.finish(kernels, CIRCUIT_RADIUS, cx)
     }
 }
