@@ -106,7 +106,7 @@ __device__ unsigned chicane(float pick, Corner* corners, unsigned count) {
 __device__ unsigned draw(Random pick, unsigned attempt, Corner* corners) {
     float width = 900.0f + 700.0f * pick(128), height = 480.0f + 420.0f * pick(129);
     unsigned wanted = DRAWN - (unsigned)(6.0f * pick(130));
-    unsigned count = max(wanted - min(wanted, attempt / 6), 4);
+    unsigned count = max(wanted - min(wanted, attempt / 6), 4u);
     Point places[CORNERS];
     for (unsigned i = 0; i < count; i++) {
         float best = -1.0f;
