@@ -136,6 +136,7 @@ pub(crate) fn anchor(stream: &Stream, keep: KeepSet) -> Result<()> {
     if keep.is_empty() {
         return Ok(());
     }
+    released::start();
     let keep = keep.into_vec();
     let spare = keep.clone();
     let tied = stream.driver().capture_retain(stream.raw(), keep, Arc::new(released::push));

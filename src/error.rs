@@ -197,8 +197,9 @@ pub enum Error {
     /// such as a synchronisation, behind the context's back.
     #[error(
         "`{producer}`, part `{part}`: its body breaks the capture {place}; it does something there \
-         that a capture forbids (a synchronisation, a query or an allocation) without going through \
-         its context. Move that out of the body, or into a HOST part"
+         that a capture forbids (a synchronisation, a query, an allocation, or a launch on the legacy \
+         default stream) without going through its context. Move that out of the body, or into a HOST \
+         part"
     )]
     BodyBrokeCapture {
         /// The producer.
@@ -210,6 +211,21 @@ pub enum Error {
         /// What the driver answered.
         #[source]
         source: DriverError,
+    },
+
+    /// A legacy body launched on the legacy default stream instead of the current stream (S24). CUDA
+    /// refuses that while a blocking stream captures; on a non-blocking one it would run at once and be
+    /// missing from the graph.
+    #[error(
+        "`{producer}`, part `{part}`: it launches on the legacy default stream (stream 0) instead of the \
+         device's current stream; pass it `LegacyLaunch::stream`, or declare `const CAPTURABLE: bool = \
+         false`"
+    )]
+    LegacyDefaultStream {
+        /// The producer.
+        producer: &'static str,
+        /// The part of its body.
+        part: String,
     },
 
     /// A capture has fewer nodes than its body enqueued: the work went to another stream.

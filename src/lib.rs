@@ -43,6 +43,11 @@
 //! anything is launched. CUDA code that is attached to a kernel is vouched for by an `unsafe` block. That
 //! equal variants mean equal bodies is the author's promise.
 //!
+//! Nothing here waits for a whole context, and nothing breaks anybody's capture. Keep
+//! `cuCtxSynchronize` (`cudaDeviceSynchronize`), and other calls that captures forbid, away from threads
+//! that run while another captures: CUDA breaks that capture, which a runner survives by running eagerly,
+//! but today's driver can also crash when the two calls meet (seen with 580.159, without this crate).
+//!
 //! # Rules
 //!
 //! Documents and tests name the rules of the contract by number: S1 to S8 are the modes, S9 to S14 the
@@ -66,7 +71,9 @@ pub mod testing;
 mod warning;
 
 pub use capture::Capture;
-pub use context::{Enqueue, ForeignProbe, HostStage, LegacyLaunch, register_foreign_probe};
+pub use context::{
+    Enqueue, ForeignProbe, HostStage, LaunchFunction, LegacyLaunch, register_foreign_probe,
+};
 #[cfg(feature = "cuda")]
 pub use cudarc;
 pub use device::{

@@ -8,7 +8,18 @@ fn the_suite_on_the_simulated_device() {
     for arguments in [
         // Tests run the examples' binaries.
         &["build", "--examples"][..],
-        &["test", "--lib", "--test", "conformance", "--test", "rules", "--test", "race_tracks"],
+        &[
+            "test",
+            "--lib",
+            "--test",
+            "conformance",
+            "--test",
+            "rules",
+            "--test",
+            "race_tracks",
+            "--test",
+            "stress",
+        ],
         &["test", "--doc"],
     ] {
         let mut command = std::process::Command::new(&cargo);

@@ -8,7 +8,7 @@ mod legacy;
 pub use ambient::{ForeignProbe, register_foreign_probe};
 pub use enqueue::Enqueue;
 pub use host_stage::HostStage;
-pub use legacy::LegacyLaunch;
+pub use legacy::{LaunchFunction, LegacyLaunch};
 
 use std::cell::Cell;
 

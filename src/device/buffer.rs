@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use super::Relaxed;
 use super::args::Element;
 use super::driver::{Driver, Keep, RawPtr};
-use super::{Relaxed, released};
 use crate::error::{Error, Result};
 
 /// An array of `T` in device memory: a counted handle to a whole allocation or a part of it.
@@ -138,7 +138,6 @@ impl BufferCore {
         let ptr = if bytes == 0 {
             RawPtr(0)
         } else {
-            released::drain();
             let _relaxed = Relaxed::enter(driver);
             driver.mem_alloc(bytes)?
         };

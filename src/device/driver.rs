@@ -105,7 +105,7 @@ pub enum DeviceKind {
 
 impl fmt::Display for DeviceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Host => "host",
             Self::Simulated => "simulated",
             Self::Cuda => "cuda",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::driver::{Driver, Keep, RawExec, RawGraph};
 use super::stream::Stream;
-use super::{Relaxed, check_device, released};
+use super::{Relaxed, check_device};
 use crate::context::count_enqueued;
 use crate::error::{Error, Result};
 
@@ -28,7 +28,6 @@ impl Graph {
         keep: KeepSet,
     ) -> Result<Self> {
         let template = Template { driver: Arc::clone(driver), raw: template };
-        released::drain();
         let _relaxed = Relaxed::enter(driver);
         let nodes = driver.graph_node_count(template.raw)?;
         let exec = driver.graph_instantiate(template.raw)?;

@@ -198,8 +198,8 @@ pub struct KernelSpec<A> {
 }
 
 impl<A> KernelSpec<A> {
-    /// Threads that one task on a core takes at the least, unless [`grain`](Self::grain) says
-    /// otherwise.
+    /// Threads that one task on a core takes at the least; see
+    /// [`per_thread_with_grain`](Self::per_thread_with_grain).
     pub const DEFAULT_GRAIN: usize = 1024;
 
     /// A kernel whose host function runs once for each thread.

@@ -74,6 +74,8 @@ impl<'r, P: Producer> Call<'r, P> {
         self.runner.stats.note(reason);
         note_downgrade::<P>(reason);
         if self.sync && mode != Mode::Record && foreign_capture(&self.runner.device).is_none() {
+            let device = self.runner.device.clone();
+            let _passage = self.runner.passage(&device, &stream);
             stream.synchronize()?;
         }
         Ok(Run { mode, reason, stream })
@@ -197,13 +199,17 @@ impl<P: Producer> GraphRunner<P> {
     }
 
     /// What this call holds while it decides and enqueues (S26).
-    fn passage<'d>(&self, device: &'d Device, stream: &Stream) -> Passage<'d> {
+    pub(super) fn passage<'d>(&self, device: &'d Device, stream: &Stream) -> Passage<'d> {
         if device.kind() == DeviceKind::Host {
             Passage::Elsewhere
         } else if self.pending.is_some() {
             Passage::Locked(Serial::take())
         } else {
-            Passage::enter(device, device.is_current(stream))
+            // Preparing waits for the current stream, legacy code runs there, and a call behind one that
+            // ran there is ordered after it, wherever the call itself goes.
+            let behind = self.last.as_ref().is_some_and(|last| device.is_current(&last.stream));
+            let touches = !self.prepared || self.body.legacy || behind || device.is_current(stream);
+            Passage::enter(device, touches)
         }
     }
 

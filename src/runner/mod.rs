@@ -12,8 +12,8 @@ mod stats;
 
 pub use call::Call;
 pub(crate) use legacy::Pending;
-use legacy::PendingToken;
 pub use legacy::Serial;
+use legacy::{Passage, PendingToken};
 pub use mode::{Mode, Policy, Reason};
 pub use stats::{Plan, Run, Stats};
 
@@ -24,9 +24,7 @@ use mode::{Body, Previous, Refusal};
 
 use crate::capture::Capture;
 use crate::context::ambient::resolve;
-use crate::device::{
-    Buffer, Device, DeviceKind, Element, Event, Graph, Stream, StreamState, released,
-};
+use crate::device::{Buffer, Device, DeviceKind, Element, Event, Graph, Stream, StreamState};
 use crate::error::{Error, Result};
 use crate::producer::{Capturable, Producer};
 
@@ -102,7 +100,6 @@ impl<P: Producer> GraphRunner<P> {
             device.check_stream(stream, "the default stream")?;
         }
         device.ensure_not_capturing(default, &format!("constructing `{}`", P::NAME))?;
-        released::drain();
         let bodies = Bodies::new(producer);
         let body = bodies.shape();
         let private = if graphs && body.graphable {
@@ -195,6 +192,8 @@ impl<P: Producer> GraphRunner<P> {
     /// [`Error::Capture`] as for [`new`](Self::new); otherwise as [`Call::run`].
     pub fn prepare(&mut self) -> Result<()> {
         let stream = resolve(&self.device, None, self.default_stream.as_ref())?;
+        let device = self.device.clone();
+        let _passage = self.passage(&device, &stream);
         let subject = format!("preparing `{}`", P::NAME);
         self.device.ensure_not_capturing(Some(&stream), &subject)?;
         if self.previous(&stream)? == Previous::OtherCapturing {
@@ -221,10 +220,12 @@ impl<P: Producer> GraphRunner<P> {
     ///
     /// As [`Stream::read`].
     pub fn read<T: Element>(&self, buffer: &Buffer<T>) -> Result<Vec<T>> {
-        match &self.last {
-            Some(last) => last.stream.read(buffer),
-            None => self.device.current_stream().read(buffer),
-        }
+        let stream = match &self.last {
+            Some(last) => last.stream.clone(),
+            None => self.device.current_stream(),
+        };
+        let _passage = self.passage(&self.device, &stream);
+        stream.read(buffer)
     }
 
     /// The process-wide capture lock, if a call on `stream` (or on the stream that a call resolves
@@ -432,6 +433,8 @@ impl Device {
     /// ```
     pub fn ensure_not_capturing(&self, default: Option<&Stream>, subject: &str) -> Result<()> {
         let resolved = resolve(self, None, default)?;
+        // The runner's own capture of the current stream, in another thread, is none to be refused.
+        let _passage = Passage::enter(self, self.kind() != DeviceKind::Host);
         match open_capture(self, &resolved)? {
             None => Ok(()),
             Some(open) => Err(Error::Capture { subject: subject.into(), open }),

@@ -21,7 +21,7 @@ pub enum Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Record => "record",
             Self::Eager => "eager",
             Self::SelfGraph => "self-graph",
@@ -89,7 +89,7 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::CallerCapture => "the stream is capturing",
             Self::Replayed => "its graphs were captured before",
             Self::Captured => "its graphs were captured by this call",

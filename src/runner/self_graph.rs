@@ -153,6 +153,9 @@ impl<P: Producer> GraphRunner<P> {
         };
         let template = match template {
             Ok(template) => template,
+            Err(error) if uses_the_legacy_stream(&error) => {
+                return Err(Error::LegacyDefaultStream { producer: P::NAME, part: part.into() });
+            }
             Err(error) if invalidated(&error) => {
                 return Ok(Attempt::Broken(Break::found(part, &trace, &error)));
             }
@@ -187,6 +190,12 @@ impl Break {
             None => Self { part, place: "after its last operation".into(), error },
         }
     }
+}
+
+/// Whether a body's error is CUDA's answer to a use of the legacy default stream in a capture.
+fn uses_the_legacy_stream(error: &Error) -> bool {
+    matches!(error.root(), Error::ImplicitCapture { .. })
+        || error.driver().is_some_and(|e| e.code() == DriverCode::CaptureImplicit)
 }
 
 /// Names the part for an error of `cuStreamEndCapture` that is the body's doing.

@@ -16,6 +16,14 @@ pub fn each_device(test: impl Fn(&Device)) {
     }
 }
 
+/// One of each kind of device, for tests that take long.
+pub fn each_device_once(test: impl Fn(&Device)) {
+    test(&Device::simulated(1));
+    if let Some(device) = crate::gpu::device() {
+        test(&device);
+    }
+}
+
 pub type AddArgs = (Out<u32>, u32, u32);
 
 /// `x += amount`, element by element.
@@ -116,7 +124,7 @@ impl Gates {
 
     /// What `x` is after one more call.
     pub fn expected(x: u32, variant: u32) -> u32 {
-        2 * (x + 1) + 1 + variant
+        x.wrapping_add(1).wrapping_mul(2).wrapping_add(1 + variant)
     }
 
     fn count(&self, part: usize) {
@@ -146,7 +154,8 @@ impl HostSegmented for Gates {
             })
             .host("rank", |gates, _, ranking, cx| {
                 gates.count(1);
-                ranking.sums.push(cx.read(&gates.x)?.iter().sum());
+                let sum = cx.read(&gates.x)?.into_iter().fold(0, u32::wrapping_add);
+                ranking.sums.push(sum);
                 let sum = *ranking.sums.last().unwrap();
                 cx.write(&gates.x, &[sum; Self::LEN])
             })

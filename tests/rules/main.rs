@@ -6,6 +6,7 @@ mod cache;
 mod common;
 mod gpu;
 mod kinds;
+mod legacy;
 mod lifetimes;
 mod modes;
 mod prepare;

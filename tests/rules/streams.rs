@@ -188,3 +188,45 @@ fn s17_a_stream_that_began_to_capture_is_refused_as_the_one_before() {
         assert_eq!(first(&runner, &runner.producer().x), 3);
     });
 }
+
+/// Adds on one stream and multiplies on another, with or without the order between them.
+fn unordered_pair(device: &Device, ordered: bool) -> u32 {
+    let x = device.buffer(&[1; 4]).unwrap();
+    let (add, triple) =
+        (device.load(&add_kernel()).unwrap(), device.load(&multiply_kernel()).unwrap());
+    let (one, two) = (device.stream().unwrap(), device.stream().unwrap());
+    one.enqueue(|cx| cx.launch(&add, Grid::over(4), (&x, 1, 4))).unwrap();
+    if ordered {
+        two.wait_for(&one).unwrap();
+    }
+    two.enqueue(|cx| cx.launch(&triple, Grid::over(4), (&x, 3, 4))).unwrap();
+    one.synchronize().unwrap();
+    two.read(&x).unwrap()[0]
+}
+
+#[test]
+fn s17_a_missing_wait_shows_as_a_wrong_result_under_some_seed() {
+    let right = |ordered| {
+        let seeds = 0..64;
+        seeds.filter(|&seed| unordered_pair(&Device::simulated(seed), ordered) == 6).count()
+    };
+    assert_eq!(right(true), 64);
+    let by_luck = right(false);
+    assert!((8..=56).contains(&by_luck), "{by_luck} of 64");
+}
+
+#[test]
+fn s19_work_that_nobody_waits_for_is_late() {
+    // What preparing would see, did it not wait for the current stream.
+    let stale = (0..64).filter(|&seed| {
+        let device = Device::simulated(seed);
+        let x = device.zeros(4).unwrap();
+        let stream = device.stream().unwrap();
+        device.current_stream().enqueue(|cx| cx.fill(&x, 7)).unwrap();
+        stream.enqueue(|cx| cx.fill(&x, 1)).unwrap();
+        stream.synchronize().unwrap();
+        device.current_stream().read(&x).unwrap() == [7; 4]
+    });
+    let late = stale.count();
+    assert!((8..=56).contains(&late), "{late} of 64");
+}

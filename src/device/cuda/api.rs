@@ -20,10 +20,6 @@ macro_rules! entry_points {
         optional { $($o_field:ident: $o_name:literal @ $o_version:literal ($($o_argument:ty),*);)* }
     ) => {
         /// The driver's entry points.
-        #[cfg_attr(
-            not(feature = "simulate"),
-            expect(dead_code, reason = "some are for tests that play a careless caller")
-        )]
         pub(super) struct Api {
             $($(#[$meta])* pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             $(pub(super) $o_field: Option<unsafe extern "C" fn($($o_argument),*) -> c_int>,)*
