@@ -375,6 +375,36 @@ fn a_gpu_makes_the_tracks_of_the_host_to_the_bit() {
     assert!(host.1 == cuda.1 && host.2 == cuda.2);
 }
 
+/// A circle of `count` points whose radius goes up and down by `wave` from one to the next.
+fn circle(count: usize, wave: f32) -> Vec<[f32; 2]> {
+    (0..count)
+        .map(|at| (at as f32 / count as f32 * std::f32::consts::TAU, at % 2))
+        .map(|(angle, odd)| (angle, 100.0 + if odd == 1 { wave } else { -wave }))
+        .map(|(angle, radius)| [radius * angle.cos(), radius * angle.sin()])
+        .collect()
+}
+
+#[test]
+fn smoothing_takes_the_noise_and_leaves_the_size() {
+    let device = Device::host();
+    let smoothed = |wave: f32| -> [f32; 2] {
+        let read = circle(32, wave);
+        let circuit = Circuit::new(&device, &read, 628.0, 32).unwrap();
+        let mut runner = GraphRunner::new(&device, circuit).unwrap();
+        runner.run().unwrap();
+        runner.read(&runner.producer().batch.lengths).unwrap()[0]
+    };
+    // Of the polygon that 32 points on the circle make.
+    let polygon = 2.0 * 32.0 * 100.0 * (std::f32::consts::PI / 32.0).sin();
+    let [length, radius] = smoothed(0.0);
+    assert!((length / polygon - 1.0).abs() < 2e-3, "{length} of {polygon}");
+    assert!((radius / 100.0 - 1.0).abs() < 0.02, "{radius}");
+    let [length, radius] = smoothed(1.0);
+    assert!((length / polygon - 1.0).abs() < 5e-3, "{length} of {polygon}");
+    // Unsmoothed, its turns are of about 50 m.
+    assert!(radius > 90.0, "{radius}");
+}
+
 /// So does the other producer, with its own kernels.
 #[test]
 fn a_gpu_smooths_circuits_as_the_host_does() {
