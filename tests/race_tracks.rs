@@ -4,26 +4,56 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use graph_runner::{Device, GraphRunner};
 
+#[allow(dead_code)]
+#[path = "../examples/race_tracks/geometry.rs"]
+mod geometry;
 #[path = "rules/gpu.rs"]
 mod gpu;
-#[allow(dead_code)]
 #[path = "../examples/race_tracks/kernels.rs"]
 mod kernels;
 #[allow(dead_code)]
 #[path = "../examples/race_tracks/producers.rs"]
 mod producers;
 
-use producers::{MAX_ITERATIONS, RaceTracks, TRACK_RADIUS};
+use producers::{Circuit, HALF_WIDTH, MAX_ITERATIONS, RaceTracks, TRACK_RADIUS};
 
-/// The built example beside this test's own binary.
-fn binary() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let path = own.parent().and_then(Path::parent).unwrap().join("examples/race_tracks");
-    assert!(path.exists(), "{} is missing: run `cargo build --examples`", path.display());
-    path
+/// The example beside this test's own binary, built first if it is missing or older than its
+/// sources: `cargo test --test race_tracks` alone does not build it.
+fn binary() -> &'static Path {
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let own = std::env::current_exe().unwrap();
+        let path = own.parent().and_then(Path::parent).unwrap().join("examples/race_tracks");
+        let changed = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/race_tracks");
+        let newest = std::fs::read_dir(sources)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| changed(&entry.ok()?.path()))
+            .max();
+        if !path.exists() || newest > changed(&path) {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--example", "race_tracks", "--no-default-features"]);
+            cargo.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+            for (on, name) in
+                [(cfg!(feature = "cuda"), "cuda"), (cfg!(feature = "simulate"), "simulate")]
+            {
+                if on {
+                    cargo.args(["--features", name]);
+                }
+            }
+            if !cfg!(debug_assertions) {
+                cargo.arg("--release");
+            }
+            assert!(cargo.status().unwrap().success(), "the example must build");
+        }
+        assert!(path.exists(), "{} is missing: run `cargo build --examples`", path.display());
+        path
+    });
+    &BINARY
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -68,7 +98,7 @@ fn makes_tracks_and_a_gallery() {
     assert!(fields[6].1.parse::<f64>().is_ok() && fields[6].1.contains('.'));
     let svg = std::fs::read_to_string(folder.join("race_tracks.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-    assert_eq!(svg.matches("<g ").count(), 36);
+    assert_eq!(svg.matches("km · R ").count(), 36);
     assert!(!svg.contains("NaN") && !svg.contains("inf"));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
 }
@@ -106,7 +136,10 @@ fn bad_options_are_refused() {
         &["--tracks", "0"][..],
         &["--points", "3"],
         &["--steps", "0"],
-        &["--tracks", "1048576", "--points", "65536"],
+        &["--points", "100000"],
+        &["--tracks", "1048576", "--points", "4096"],
+        &["--seed", "-1"],
+        &["--centerlines"],
         &["--device", "quantum"],
         &["--out", "no/such/folder/tracks.svg", "--tracks", "4", "--points", "32"],
     ] {
@@ -167,6 +200,31 @@ fn circuits_keep_their_length_and_show_their_tightest_turn() {
 }
 
 #[test]
+fn a_circuit_with_a_turn_too_tight_is_widened_and_says_how_often() {
+    let folder = folder("tight");
+    // A rhombus: its points are turns of radius zero.
+    let text: String = (0..400)
+        .map(|index| (index / 100, (index % 100) as f64 / 100.0))
+        .map(|(side, t)| {
+            let ends = [(500.0, 0.0), (0.0, 200.0), (-500.0, 0.0), (0.0, -200.0), (500.0, 0.0)];
+            let ((ax, ay), (bx, by)) = (ends[side], ends[side + 1]);
+            format!("{:.4},{:.4},5,5\n", ax + t * (bx - ax), ay + t * (by - ay))
+        })
+        .collect();
+    std::fs::write(folder.join("Rhombus.csv"), text).unwrap();
+    let output = succeeds(&folder, &["--device", "host", "--centerlines", "Rhombus.csv"]);
+    assert_eq!(fields(&output)[4], ("converged", "1"), "{output}");
+    let words: Vec<&str> = output.lines().next().unwrap().split_whitespace().collect();
+    let before = |word: &str| -> f64 {
+        words[words.iter().position(|w| *w == word).unwrap() - 1].parse().unwrap()
+    };
+    assert!(before("iterations") > 0.0, "{output}");
+    let radius = words.iter().position(|w| *w == "radius").unwrap();
+    assert!(words[radius + 1].parse::<f64>().unwrap() >= 8.0, "{output}");
+    assert!(!folder.join("race_tracks.svg").exists(), "drawn only if asked for");
+}
+
+#[test]
 fn malformed_files_are_refused_by_name_and_line() {
     let folder = folder("malformed");
     let header = "# x_m,y_m,w_tr_right_m,w_tr_left_m\n";
@@ -178,6 +236,12 @@ fn malformed_files_are_refused_by_name_and_line() {
     };
     let tenth = good.lines().nth(9).unwrap();
     let open: String = good.lines().take(60).map(|line| format!("{line}\n")).collect();
+    let gap: String = good
+        .lines()
+        .enumerate()
+        .filter(|(index, _)| !(40..90).contains(index))
+        .map(|(_, line)| format!("{line}\n"))
+        .collect();
     for (name, text, line, says) in [
         ("columns", with(7, "1.0,2.0,3.0"), Some(7), "4 columns"),
         ("nan", with(9, "NaN,2.0,5.0,5.0"), Some(9), "NaN"),
@@ -187,7 +251,8 @@ fn malformed_files_are_refused_by_name_and_line() {
         ("negative", with(5, "1.0,2.0,-5.0,5.0"), Some(5), "negative"),
         ("two", format!("{header}0,0,5,5\n5,0,5,5\n"), Some(3), "2 points"),
         ("empty", String::new(), Some(1), "0 points"),
-        ("open", open, Some(60), "open"),
+        ("open", open, Some(60), "from the last point to the first"),
+        ("gap", gap, Some(41), "from the point before it"),
     ] {
         let file = format!("{name}.csv");
         std::fs::write(folder.join(&file), text).unwrap();
@@ -207,25 +272,42 @@ fn malformed_files_are_refused_by_name_and_line() {
     }
 }
 
-fn crosses(track: &[[f32; 2]]) -> bool {
+/// Two segments of a closed polyline that cross, if there are any.
+fn crosses(track: &[[f32; 2]]) -> Option<(usize, usize)> {
     let side = |a: [f32; 2], b: [f32; 2], p: [f32; 2]| {
+        let [a, b, p] = [a, b, p].map(|place| place.map(f64::from));
         (b[0] - a[0]) * (p[1] - a[1]) - (b[1] - a[1]) * (p[0] - a[0]) > 0.0
     };
     let n = track.len();
     let end = |i: usize| track[(i + 1) % n];
-    (0..n).any(|i| {
-        (i + 2..n).filter(|j| (j + 1) % n != i).any(|j| {
+    (0..n).find_map(|i| {
+        let cross = |&j: &usize| {
             let (a, b, c, d) = (track[i], end(i), track[j], end(j));
             side(a, b, c) != side(a, b, d) && side(c, d, a) != side(c, d, b)
-        })
+        };
+        (i + 2..n).filter(|j| (j + 1) % n != i).find(cross).map(|j| (i, j))
     })
 }
 
+/// The least distance between parts of a track that are more than `nearby` of lap apart.
+fn clearance(track: &[[f32; 2]], spacing: f32, nearby: f32) -> f32 {
+    let n = track.len();
+    let apart = (nearby / spacing) as usize;
+    let mut least = f32::MAX;
+    for i in 0..n {
+        for j in i + apart..(i + n + 1).saturating_sub(apart).min(n) {
+            least = least.min((track[j][0] - track[i][0]).hypot(track[j][1] - track[i][1]));
+        }
+    }
+    least
+}
+
 #[test]
-fn tracks_are_closed_simple_wide_enough_and_new_in_each_batch() {
+fn tracks_are_closed_even_simple_wide_enough_and_new_in_each_batch() {
     let device = Device::host();
-    let (tracks, n) = (96, 128);
-    for seed in 1..=3 {
+    let (tracks, n) = (128, 256);
+    let (mut uneven, mut closest, mut most) = (0.0_f32, f32::MAX, 0);
+    for seed in 1..=4 {
         let mut runner =
             GraphRunner::new(&device, RaceTracks::new(&device, tracks, n, seed).unwrap()).unwrap();
         let mut batches = Vec::new();
@@ -233,43 +315,112 @@ fn tracks_are_closed_simple_wide_enough_and_new_in_each_batch() {
             runner.run().unwrap();
             let batch = &runner.producer().batch;
             let points = runner.read(&batch.points).unwrap();
+            let (left, right) =
+                (runner.read(&batch.left).unwrap(), runner.read(&batch.right).unwrap());
             let done = runner.read(&batch.done).unwrap();
             let iterations = runner.read(&batch.iterations).unwrap();
+            most = most.max(*iterations.iter().max().unwrap());
             for (index, [length, radius]) in
                 runner.read(&batch.lengths).unwrap().into_iter().enumerate()
             {
-                let track = &points[index * n..][..n];
-                assert!(!crosses(track), "seed {seed}, track {index}");
-                assert!((1000.0..6000.0).contains(&length), "{length}");
+                let [track, left, right] =
+                    [&points, &left, &right].map(|all| &all[index * n..][..n]);
+                for (line, name) in [(track, "centre"), (left, "left"), (right, "right")] {
+                    let place = crosses(line);
+                    assert_eq!(
+                        place, None,
+                        "seed {seed}, track {index}: {name} line crosses itself"
+                    );
+                }
+                let spacing = length / n as f32;
+                let apart = clearance(track, spacing, 240.0);
+                assert!(apart > 8.0 * HALF_WIDTH, "seed {seed}, track {index}: {apart} m");
+                closest = closest.min(apart);
+                for i in 0..n {
+                    let ([ax, ay], [bx, by]) = (track[i], track[(i + 1) % n]);
+                    uneven = uneven.max(((bx - ax).hypot(by - ay) / spacing - 1.0).abs());
+                }
+                assert!((1200.0..7000.0).contains(&length), "{length}");
                 assert_eq!(done[index] == 1, radius >= TRACK_RADIUS);
-                assert_eq!(done[index] == 1, iterations[index] <= MAX_ITERATIONS);
+                assert!(iterations[index] <= MAX_ITERATIONS);
             }
-            assert!(done.iter().sum::<u32>() as usize >= tracks * 9 / 10);
+            assert!(done.iter().sum::<u32>() as usize >= tracks * 99 / 100);
             batches.push(points);
         }
         assert!(batches[0] != batches[1], "a step makes new tracks");
     }
+    println!("{closest} m apart at least, {uneven} uneven, {most} steps at the most");
+    assert!(uneven < 0.05, "{uneven}");
 }
 
+/// The same arithmetic in the same order, each operation rounded as IEEE 754 says.
 #[test]
 fn a_gpu_makes_the_tracks_of_the_host_to_the_bit() {
     let Some(cuda) = gpu::device() else { return };
-    let (tracks, n) = (512, 256);
-    let [host, cuda] = [Device::host(), cuda].map(|device| {
-        let made = RaceTracks::new(&device, tracks, n, 5).unwrap();
+    let made = [Device::host(), cuda].map(|device| {
+        let made = RaceTracks::new(&device, 512, 256, 5).unwrap();
         let mut runner = GraphRunner::new(&device, made).unwrap();
         (0..3).for_each(|_| drop(runner.run().unwrap()));
         let batch = &runner.producer().batch;
-        (
-            runner.read(&batch.points).unwrap(),
-            runner.read(&batch.iterations).unwrap(),
-            runner.read(&batch.lengths).unwrap(),
-        )
+        let places = [&batch.points, &batch.left, &batch.right]
+            .map(|places| runner.read(places).unwrap().as_flattened().to_vec())
+            .concat();
+        let lengths = runner.read(&batch.lengths).unwrap().as_flattened().to_vec();
+        let bits = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        (runner.read(&batch.iterations).unwrap(), bits(&places), bits(&lengths))
     });
-    let distance = |(a, b): (&[f32; 2], &[f32; 2])| (a[0] - b[0]).hypot(a[1] - b[1]);
-    let worst = host.0.iter().zip(&cuda.0).map(distance).fold(0.0, f32::max);
-    println!("{} points are {worst} m apart at the most", host.0.len());
-    assert!(host == cuda, "{worst} m apart");
+    let [host, cuda] = made;
+    let same = host.0.iter().zip(&cuda.0).filter(|(a, b)| a == b).count();
+    assert_eq!(same, 512, "tracks that took as many steps on both");
+    assert!(host.1 == cuda.1 && host.2 == cuda.2);
+}
+
+/// A circle of `count` points whose radius goes up and down by `wave` from one to the next.
+fn circle(count: usize, wave: f32) -> Vec<[f32; 2]> {
+    (0..count)
+        .map(|at| (at as f32 / count as f32 * std::f32::consts::TAU, at % 2))
+        .map(|(angle, odd)| (angle, 100.0 + if odd == 1 { wave } else { -wave }))
+        .map(|(angle, radius)| [radius * angle.cos(), radius * angle.sin()])
+        .collect()
+}
+
+#[test]
+fn smoothing_takes_the_noise_and_leaves_the_size() {
+    let device = Device::host();
+    let smoothed = |wave: f32| -> [f32; 2] {
+        let read = circle(32, wave);
+        let circuit = Circuit::new(&device, &read, 628.0, 32).unwrap();
+        let mut runner = GraphRunner::new(&device, circuit).unwrap();
+        runner.run().unwrap();
+        runner.read(&runner.producer().batch.lengths).unwrap()[0]
+    };
+    // Of the polygon that 32 points on the circle make.
+    let polygon = 2.0 * 32.0 * 100.0 * (std::f32::consts::PI / 32.0).sin();
+    let [length, radius] = smoothed(0.0);
+    assert!((length / polygon - 1.0).abs() < 2e-3, "{length} of {polygon}");
+    assert!((radius / 100.0 - 1.0).abs() < 0.02, "{radius}");
+    let [length, radius] = smoothed(1.0);
+    assert!((length / polygon - 1.0).abs() < 5e-3, "{length} of {polygon}");
+    // Unsmoothed, its turns are of about 50 m.
+    assert!(radius > 90.0, "{radius}");
+}
+
+/// So does the other producer, with its own kernels.
+#[test]
+fn a_gpu_smooths_circuits_as_the_host_does() {
+    let Some(cuda) = gpu::device() else { return };
+    let circle: Vec<[f32; 2]> = (0..300)
+        .map(|at| at as f32 / 300.0 * std::f32::consts::TAU)
+        .map(|angle| [310.0 * angle.cos(), 170.0 * angle.sin()])
+        .collect();
+    let made = [Device::host(), cuda].map(|device| {
+        let circuit = Circuit::new(&device, &circle, 1540.0, 512).unwrap();
+        let mut runner = GraphRunner::new(&device, circuit).unwrap();
+        (0..2).for_each(|_| drop(runner.run().unwrap()));
+        let points = runner.read(&runner.producer().batch.points).unwrap();
+        points.as_flattened().iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+    });
+    assert!(made[0] == made[1]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::kernels::Point;
+use crate::geometry::Point;
 
 /// A circuit as it was read.
 #[derive(Debug)]
@@ -35,6 +35,11 @@ impl fmt::Display for CsvError {
 
 impl std::error::Error for CsvError {}
 
+/// Points of a circuit at the most.
+const MOST_POINTS: usize = 65_536;
+/// A gap so many times as wide as the usual one means that the curve is open there.
+const OPEN: f64 = 20.0;
+
 /// Reads every file, and every `.csv` of every directory, in order of name.
 pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<CenterLine>, CsvError> {
     let mut lines = Vec::new();
@@ -64,7 +69,7 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<CenterLine>, CsvError> {
 fn read(path: &Path) -> Result<CenterLine, CsvError> {
     let text = std::fs::read_to_string(path).map_err(|error| whole(path, error.to_string()))?;
     let mut points: Vec<[f64; 2]> = Vec::new();
-    let mut last_line = 0;
+    let mut numbers = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let (number, line) = (number + 1, line.trim());
         if line.is_empty() || line.starts_with('#') {
@@ -92,31 +97,43 @@ fn read(path: &Path) -> Result<CenterLine, CsvError> {
         if points.last() == Some(&[x, y]) {
             return Err(at("repeats the point before it".into()));
         }
+        if points.len() == MOST_POINTS {
+            return Err(at(format!("has more than {MOST_POINTS} points")));
+        }
         points.push([x, y]);
-        last_line = number;
+        numbers.push(number);
     }
-    let at_end = |what: String| CsvError { path: path.into(), line: Some(last_line.max(1)), what };
+    let last_line = numbers.last().copied().unwrap_or(1);
+    let at_line =
+        |line: usize, what: String| CsvError { path: path.into(), line: Some(line), what };
     if points.len() > 1 && points.first() == points.last() {
         points.pop();
     }
     if points.len() < 8 {
-        return Err(at_end(format!("has {} points; a circuit needs at least 8", points.len())));
+        let what = format!("has {} points; a circuit needs at least 8", points.len());
+        return Err(at_line(last_line, what));
     }
-    let gap = |index: usize| {
-        let ([ax, ay], [bx, by]) = (points[index], points[(index + 1) % points.len()]);
-        (bx - ax).hypot(by - ay)
-    };
-    let closing = gap(points.len() - 1);
-    let mut gaps: Vec<f64> = (0..points.len() - 1).map(gap).collect();
-    let length = gaps.iter().sum::<f64>() + closing;
-    gaps.sort_by(f64::total_cmp);
-    let usual = gaps[gaps.len() / 2];
-    if closing > 20.0 * usual {
-        return Err(at_end(format!(
-            "the curve is open: {closing:.0} m from the last point to the first, where points are \
-             {usual:.1} m apart"
-        )));
+    let gaps: Vec<f64> = (0..points.len())
+        .map(|index| {
+            let ([ax, ay], [bx, by]) = (points[index], points[(index + 1) % points.len()]);
+            (bx - ax).hypot(by - ay)
+        })
+        .collect();
+    let mut sorted = gaps.clone();
+    sorted.sort_by(f64::total_cmp);
+    let usual = sorted[sorted.len() / 2];
+    if let Some(index) = gaps.iter().position(|&gap| gap > OPEN * usual) {
+        let (line, between) = match numbers.get(index + 1).filter(|_| index + 1 < points.len()) {
+            Some(&line) => (line, "from the point before it"),
+            None => (last_line, "from the last point to the first"),
+        };
+        let what = format!(
+            "the curve is open: {:.0} m {between}, where points are {usual:.1} m apart",
+            gaps[index]
+        );
+        return Err(at_line(line, what));
     }
+    let length = gaps.iter().sum();
     // Around the middle, so that single precision on the device costs nothing.
     let count = points.len() as f64;
     let middle = [0, 1].map(|axis| points.iter().map(|point| point[axis]).sum::<f64>() / count);

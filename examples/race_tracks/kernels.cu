@@ -1,31 +1,26 @@
-// The kernels of kernels.rs for CUDA: the same arithmetic, operation by operation.
+// The kernels of kernels.rs for CUDA: the arithmetic of geometry.rs, operation by operation. It is
+// compiled without contraction to fused operations, so that every bit agrees.
 struct Point { float x, y; };
-struct Shape { float v[8]; };
-const int CONTROL = 12;
-struct Controls { Point p[CONTROL]; };
-#define TAU 6.2831853071795864769f
+struct Corner { float x, y, full; };
+const unsigned CORNERS = 20, LAYOUTS = 72, DRAWN = 15, CANDIDATES = 4, LOOKS = 6;
+const float CLEARANCE = 64.0f, NEARBY = 215.0f;
+struct Corners { Corner at[CORNERS]; };
 #define INDEX (blockIdx.x * blockDim.x + threadIdx.x)
 #define KERNEL extern "C" __global__ void
 
-__device__ float random_number(unsigned seed, unsigned step, unsigned track, unsigned index) {
-    unsigned x = seed * 0x9E3779B9u ^ step * 0x85EBCA6Bu;
-    unsigned words[2] = {track, index};
-    for (int i = 0; i < 2; i++) {
-        x ^= (words[i] + 0x7F4A7C15u) * 0xC2B2AE35u;
-        x ^= x >> 16; x *= 0x7FEB352Du; x ^= x >> 15; x *= 0x846CA68Bu; x ^= x >> 16;
+// A random number for (seed, step, track, index), the index counted from `first`.
+struct Random {
+    unsigned seed, step, track, first;
+    __device__ float operator()(unsigned which) const {
+        unsigned x = seed * 0x9E3779B9u ^ step * 0x85EBCA6Bu;
+        unsigned words[2] = {track, first + which};
+        for (int i = 0; i < 2; i++) {
+            x ^= (words[i] + 0x7F4A7C15u) * 0xC2B2AE35u;
+            x ^= x >> 16; x *= 0x7FEB352Du; x ^= x >> 15; x *= 0x846CA68Bu; x ^= x >> 16;
+        }
+        return (float)(x >> 8) * (1.0f / 16777216.0f);
     }
-    return (float)(x >> 8) * (1.0f / 16777216.0f);
-}
-__device__ float sine(float x) {
-    const float HALF = 1.57079632679489661923f;
-    float turns = x * (1.0f / TAU);
-    x = (turns - floorf(turns + 0.5f)) * TAU;
-    x = x > HALF ? 2.0f * HALF - x : x;
-    x = x < -HALF ? -2.0f * HALF - x : x;
-    float s = x * x;
-    return x * (1.0f + s * (-1.0f / 6.0f + s * (1.0f / 120.0f + s * (-1.0f / 5040.0f + s * (1.0f / 362880.0f)))));
-}
-__device__ float cosine(float x) { return sine(x + 1.57079632679489661923f); }
+};
 __device__ float norm2(Point v) { return sqrtf(v.x * v.x + v.y * v.y); }
 __device__ float distance2(Point a, Point b) { Point d = {b.x - a.x, b.y - a.y}; return norm2(d); }
 __device__ float perimeter(const Point* p, unsigned n) {
@@ -38,65 +33,166 @@ __device__ float curvature(Point a, Point b, Point c) {
     float cross = u.x * v.y - u.y * v.x;
     return 2.0f * cross / fmaxf(norm2(u) * norm2(v) * distance2(a, c), 1e-9f);
 }
-__device__ float curvature_at(const Point* track, unsigned n, unsigned at) {
-    return curvature(track[(at + n - 1) % n], track[at], track[(at + 1) % n]);
-}
-__device__ float tightest(const Point* track, unsigned n) {
+__device__ float tightest(const float* bend, unsigned n) {
     float most = 1e-6f;
-    for (unsigned at = 0; at < n; at++) most = fmaxf(most, fabsf(curvature_at(track, n, at)));
+    for (unsigned at = 0; at < n; at++) most = fmaxf(most, fabsf(bend[at]));
     return 1.0f / most;
 }
-__device__ float catmull_rom(float a, float b, float c, float d, float t) {
-    float cubic = 3.0f * (b - c) + d - a, square = 2.0f * a - 5.0f * b + 4.0f * c - d;
-    return b + 0.5f * t * (c - a + t * (square + t * cubic));
-}
 
-KERNEL control(const unsigned* state, Controls* points, Shape* shape, unsigned count) {
-    unsigned track = INDEX;
-    if (track >= count) return;
-    unsigned seed = state[0], step = state[1];
-    float spacing = TAU / (float)CONTROL;
-    for (unsigned i = 0; i < CONTROL; i++) {
-        float a = random_number(seed, step, track, i * 4), b = random_number(seed, step, track, i * 4 + 1),
-              c = random_number(seed, step, track, i * 4 + 2);
-        points[track].p[i].x = spacing * ((float)i + 0.5f * (a - 0.5f));
-        points[track].p[i].y = b < 0.25f ? 0.42f + 0.2f * c : 0.62f + 0.38f * c;
+__device__ Point spline(const Corner* corners, unsigned count, unsigned sample, unsigned samples) {
+    unsigned corner = sample * count / samples;
+    float s = 2.0f * (float)(sample * count % samples) / (float)samples - 1.0f;
+    Corner a = corners[(corner + count - 1) % count], c = corners[corner], b = corners[(corner + 1) % count];
+    Point before = {0.5f * (a.x - c.x), 0.5f * (a.y - c.y)}, after = {0.5f * (b.x - c.x), 0.5f * (b.y - c.y)};
+    float back, on;
+    if (s < -c.full) {
+        back = -s; on = 0.0f;
+    } else if (s > c.full) {
+        back = 0.0f; on = s;
+    } else {
+        float t = (s + c.full) / (2.0f * c.full);
+        back = c.full * (1.0f - t) * (1.0f - t); on = c.full * t * t;
     }
-    float pick[7];
-    for (unsigned i = 0; i < 7; i++) pick[i] = random_number(seed, step, track, 1000 + i);
-    float* v = shape[track].v;
-    v[0] = 0.3f + 0.7f * pick[0]; v[1] = 560.0f + 240.0f * pick[1]; v[2] = 330.0f + 200.0f * pick[2];
-    v[3] = 1.4f * (pick[3] - 0.5f); v[4] = 0.25f * (pick[4] - 0.5f);
-    v[5] = TAU * pick[5]; v[6] = TAU * pick[6]; v[7] = 0.0f;
+    Point place = {c.x + back * before.x + on * after.x, c.y + back * before.y + on * after.y};
+    return place;
 }
 
-KERNEL trace(const Controls* points, const Shape* shapes, Point* out, unsigned m, unsigned count) {
+__device__ void untangle(Point* places, unsigned n) {
+    bool better = true;
+    for (int sweep = 0; better && sweep < 32; sweep++) {
+        better = false;
+        for (unsigned i = 0; i < n - 2; i++)
+            for (unsigned j = i + 2; j < n; j++) {
+                Point a = places[i], b = places[i + 1], c = places[j], d = places[(j + 1) % n];
+                if (distance2(a, c) + distance2(b, d) < distance2(a, b) + distance2(c, d) - 0.5f) {
+                    for (unsigned from = i + 1, to = j; from < to; from++, to--) {
+                        Point swapped = places[from];
+                        places[from] = places[to];
+                        places[to] = swapped;
+                    }
+                    better = true;
+                }
+            }
+    }
+}
+__device__ unsigned longest_edge(const Point* places, unsigned count, unsigned edges) {
+    unsigned longest = 0;
+    float most = 0.0f;
+    for (unsigned i = 0; i < edges; i++) {
+        float length = distance2(places[i], places[(i + 1) % count]);
+        if (length > most) { most = length; longest = i; }
+    }
+    return longest;
+}
+__device__ unsigned chicane(float pick, Corner* corners, unsigned count) {
+    Point places[CORNERS];
+    for (unsigned i = 0; i < count; i++) { places[i].x = corners[i].x; places[i].y = corners[i].y; }
+    unsigned edge = longest_edge(places, count, count - 1);
+    Point a = places[edge], b = places[edge + 1];
+    float length = distance2(a, b);
+    if (length < 300.0f) return count;
+    for (unsigned i = count; i > edge + 1; i--) corners[i + 1] = corners[i - 1];
+    float offset = (pick < 0.5f ? -1.0f : 1.0f) * (20.0f + 16.0f * pick) / length;
+    Point across = {-offset * (b.y - a.y), offset * (b.x - a.x)};
+    float gap = 42.0f / length, middle = 0.35f + 0.3f * pick;
+    for (unsigned i = 0; i < 2; i++) {
+        float t = i == 0 ? middle - gap : middle + gap, side = i == 0 ? 1.0f : -1.0f;
+        corners[edge + 1 + i].x = a.x + t * (b.x - a.x) + side * across.x;
+        corners[edge + 1 + i].y = a.y + t * (b.y - a.y) + side * across.y;
+        corners[edge + 1 + i].full = 0.9f;
+    }
+    return count + 2;
+}
+__device__ unsigned draw(Random pick, unsigned attempt, Corner* corners) {
+    float width = 900.0f + 700.0f * pick(128), height = 480.0f + 420.0f * pick(129);
+    unsigned wanted = DRAWN - (unsigned)(6.0f * pick(130));
+    unsigned count = max(wanted - min(wanted, attempt / 6), 4u);
+    Point places[CORNERS];
+    for (unsigned i = 0; i < count; i++) {
+        float best = -1.0f;
+        for (unsigned c = 0; c < CANDIDATES; c++) {
+            unsigned which = (i * CANDIDATES + c) * 2;
+            Point place = {width * pick(which), height * pick(which + 1)};
+            float nearest = 3.40282347e38f;
+            for (unsigned o = 0; o < i; o++) nearest = fminf(nearest, distance2(place, places[o]));
+            if (nearest > best) { best = nearest; places[i] = place; }
+        }
+    }
+    untangle(places, count);
+    unsigned first = longest_edge(places, count, count) + 1;
+    float sweeping = pick(131);
+    for (unsigned i = 0; i < count; i++) {
+        Point place = places[(first + i) % count];
+        bool sweeps = pick(140 + 2 * i) < 0.2f + 0.6f * sweeping;
+        float full = pick(141 + 2 * i);
+        corners[i].x = place.x;
+        corners[i].y = place.y;
+        corners[i].full = sweeps ? 0.8f + 0.2f * full : 0.25f + 0.3f * full;
+    }
+    return pick(132) < 0.6f ? chicane(pick(133), corners, count) : count;
+}
+__device__ bool fits(const Corner* corners, unsigned count, unsigned attempt) {
+    Point looks[CORNERS * LOOKS];
+    float laps[CORNERS * LOOKS];
+    unsigned n = count * LOOKS;
+    float length = 0.0f, area = 0.0f;
+    for (unsigned i = 0; i < n; i++) {
+        looks[i] = spline(corners, count, i, n);
+        if (i > 0) {
+            Point a = looks[i - 1], b = looks[i];
+            length += distance2(a, b);
+            area += a.x * b.y - a.y * b.x;
+        }
+        laps[i] = length;
+    }
+    Point a = looks[n - 1], b = looks[0];
+    length += distance2(a, b);
+    area = 0.5f * fabsf(area + a.x * b.y - a.y * b.x);
+    float roundest = 4.6f + 0.12f * (float)attempt;
+    if (area > length * length * roundest / 158.0f) return false;
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned j = 0; j < i; j++) {
+            float lap = laps[i] - laps[j];
+            if (fminf(lap, length - lap) > NEARBY && distance2(looks[i], looks[j]) < CLEARANCE) return false;
+        }
+    return true;
+}
+
+KERNEL lay_out(const unsigned* state, Corners* corners, unsigned* counts, unsigned tracks) {
+    unsigned track = INDEX;
+    if (track >= tracks) return;
+    unsigned count = 0;
+    for (unsigned attempt = 0; attempt < LAYOUTS; attempt++) {
+        Random pick = {state[0], state[1], track, attempt * 256};
+        count = draw(pick, attempt, corners[track].at);
+        if (fits(corners[track].at, count, attempt)) break;
+    }
+    counts[track] = count;
+}
+
+KERNEL trace(const Corners* corners, const unsigned* counts, Point* out, unsigned m, unsigned count) {
     unsigned index = INDEX;
     if (index >= count) return;
-    const Point* p = points[index / m].p;
-    const float* shape = shapes[index / m].v;
-    float knot = (float)(index % m) / (float)m * (float)CONTROL;
-    int first = min((int)knot, CONTROL - 1);
-    float t = knot - (float)first;
-    Point q[4];
-    for (int o = 0; o < 4; o++) {
-        int i = first + CONTROL + o - 1;
-        q[o].x = p[i % CONTROL].x + ((float)(i / CONTROL) - 1.0f) * TAU;
-        q[o].y = p[i % CONTROL].y;
-    }
-    float angle = catmull_rom(q[0].x, q[1].x, q[2].x, q[3].x, t);
-    float round = fmaxf(catmull_rom(q[0].y, q[1].y, q[2].y, q[3].y, t), 0.2f);
-    float s = sine(angle), c = cosine(angle);
-    Point from = {q[1].y * cosine(q[1].x), q[1].y * sine(q[1].x)};
-    Point to = {q[2].y * cosine(q[2].x), q[2].y * sine(q[2].x)};
-    float straight = (from.x * to.y - from.y * to.x) / (c * (to.y - from.y) - s * (to.x - from.x));
-    float radius = straight + shape[0] * (round - straight);
-    float ss = sine(shape[3] * radius), sc = cosine(shape[3] * radius);
-    float x = radius * (c * sc - s * ss), y = radius * (s * sc + c * ss);
-    x = x + shape[4] * sine(3.0f * y + shape[5]);
-    y = y + shape[4] * sine(3.0f * x + shape[6]);
-    out[index].x = shape[1] * x;
-    out[index].y = shape[2] * y;
+    out[index] = spline(corners[index / m].at, counts[index / m], index % m, m);
+}
+
+__device__ float cubic(float a, float b, float c, float d, float before, float here, float after, float t) {
+    float u = 1.0f - t, p = (b - a) / before, q = (c - b) / here, r = (d - c) / after;
+    float start = (p * here + q * before) / (before + here), end = (q * after + r * here) / (here + after);
+    return u * u * (1.0f + 2.0f * t) * b + t * t * (1.0f + 2.0f * u) * c
+        + here * (t * u * u * start - t * t * u * end);
+}
+KERNEL through(const Point* points, Point* out, unsigned n, unsigned each, unsigned count) {
+    unsigned index = INDEX;
+    if (index >= count) return;
+    const Point* track = points + index / (n * each) * n;
+    unsigned at = index % (n * each) / each;
+    float t = (float)(index % each) / (float)each;
+    Point a = track[(at + n - 1) % n], b = track[at], c = track[(at + 1) % n], d = track[(at + 2) % n];
+    float before = fmaxf(distance2(a, b), 1e-6f), here = fmaxf(distance2(b, c), 1e-6f),
+          after = fmaxf(distance2(c, d), 1e-6f);
+    out[index].x = cubic(a.x, b.x, c.x, d.x, before, here, after, t);
+    out[index].y = cubic(a.y, b.y, c.y, d.y, before, here, after, t);
 }
 
 KERNEL resample(const Point* from, Point* to, unsigned m, unsigned n, unsigned count) {
@@ -106,15 +202,18 @@ KERNEL resample(const Point* from, Point* to, unsigned m, unsigned n, unsigned c
     to += (size_t)track * n;
     float step = perimeter(from, m) / (float)n, passed = 0.0f;
     unsigned segment = 0;
+    Point a = from[0], b = from[1 % m];
+    float length = distance2(a, b);
     for (unsigned i = 0; i < n; i++) {
         float target = step * (float)i;
-        Point a = from[segment], b = from[(segment + 1) % m];
-        while (passed + distance2(a, b) < target && segment + 1 < m) {
-            passed += distance2(a, b);
+        while (passed + length < target && segment + 1 < m) {
+            passed += length;
             segment += 1;
-            a = from[segment]; b = from[(segment + 1) % m];
+            a = b;
+            b = from[(segment + 1) % m];
+            length = distance2(a, b);
         }
-        float t = fminf((target - passed) / fmaxf(distance2(a, b), 1e-12f), 1.0f);
+        float t = fminf((target - passed) / fmaxf(length, 1e-12f), 1.0f);
         to[i].x = a.x + t * (b.x - a.x);
         to[i].y = a.y + t * (b.y - a.y);
     }
@@ -130,58 +229,79 @@ KERNEL smooth(const Point* points, Point* out, float by, unsigned n, unsigned co
     out[index].y = b.y + by * (0.5f * (a.y + c.y) - b.y);
 }
 
-KERNEL measure(const Point* points, unsigned* done, unsigned* iterations, unsigned* remaining,
-               float radius, unsigned n, unsigned count) {
+KERNEL bend(const Point* points, const unsigned* done, float* out, unsigned span, unsigned n, unsigned count) {
+    unsigned index = INDEX;
+    if (index >= count || done[index / n]) return;
+    const Point* track = points + index / n * n;
+    unsigned at = index % n;
+    out[index] = curvature(track[(at + n - span) % n], track[at], track[(at + span) % n]);
+}
+
+KERNEL judge(const float* bend, unsigned* done, unsigned* iterations, unsigned* all_done, float radius,
+             unsigned taken, unsigned n, unsigned count) {
     unsigned track = INDEX;
     if (track >= count || done[track]) return;
-    if (tightest(points + (size_t)track * n, n) >= radius) {
+    iterations[track] += taken;
+    if (tightest(bend + (size_t)track * n, n) >= radius) {
         done[track] = 1;
     } else {
-        iterations[track] += 1;
-        atomicAdd(remaining, 1u);
+        // Every thread that writes writes the same.
+        *(volatile unsigned*)all_done = 0;
     }
 }
 
-KERNEL stop(const unsigned* remaining, unsigned* flag) {
-    if (INDEX == 0) flag[0] = remaining[0] == 0 ? 1 : 0;
+KERNEL relax(const Point* points, const float* bend, const unsigned* done, Point* out, float radius,
+             unsigned reach, unsigned n, unsigned count) {
+    unsigned i = INDEX;
+    if (i >= count) return;
+    Point here = points[i];
+    out[i] = here;
+    if (done[i / n]) return;
+    const Point* track = points + i / n * n;
+    const float* bends = bend + i / n * n;
+    unsigned at = i % n, index = (at + n - 2 * reach) % n;
+    float excess = 0.0f;
+    for (unsigned o = 0; o <= 4 * reach; o++) {
+        float far = (float)abs((int)o - (int)(2 * reach)) / (float)(2 * reach);
+        excess = fmaxf(excess, fminf(4.0f * fabsf(bends[index]) * radius - 3.0f, 1.0f) * (1.0f - far));
+        index = index + 1 < n ? index + 1 : 0;
+    }
+    if (excess == 0.0f) return;
+    Point sum = {0.0f, 0.0f};
+    float weights = 0.0f;
+    index = (at + n - reach) % n;
+    for (unsigned o = 0; o <= 2 * reach; o++) {
+        float weight = (float)(reach + 1 - abs((int)o - (int)reach));
+        sum.x += weight * track[index].x;
+        sum.y += weight * track[index].y;
+        weights += weight;
+        index = index + 1 < n ? index + 1 : 0;
+    }
+    out[i].x = here.x + excess * (sum.x / weights - here.x);
+    out[i].y = here.y + excess * (sum.y / weights - here.y);
 }
 
-KERNEL relax(const Point* points, const unsigned* done, Point* out, float radius, unsigned n, unsigned count) {
-    unsigned index = INDEX;
-    if (index >= count) return;
-    if (done[index / n]) { out[index] = points[index]; return; }
-    const unsigned REACH = 4;
-    const Point* track = points + index / n * n;
-    unsigned at = index % n;
-    float most = 0.0f;
-    for (unsigned o = 0; o <= 2 * REACH; o++)
-        most = fmaxf(most, fabsf(curvature_at(track, n, (at + n + o - REACH) % n)));
-    float excess = fminf(fmaxf(4.0f * most * radius - 3.0f, 0.0f), 1.0f);
-    Point a = track[(at + n - 1) % n], b = track[at], c = track[(at + 1) % n];
-    out[index].x = b.x + 0.7f * excess * (0.5f * (a.x + c.x) - b.x);
-    out[index].y = b.y + 0.7f * excess * (0.5f * (a.y + c.y) - b.y);
-}
-
-KERNEL borders(const Point* points, Point* left, Point* right, float* bend, float half_width, unsigned n, unsigned count) {
+KERNEL borders(const Point* points, Point* left, Point* right, float half_width, unsigned span, unsigned n,
+               unsigned count) {
     unsigned index = INDEX;
     if (index >= count) return;
     const Point* track = points + index / n * n;
     unsigned at = index % n;
-    Point a = track[(at + n - 1) % n], b = track[at], c = track[(at + 1) % n];
+    Point a = track[(at + n - span) % n], b = track[at], c = track[(at + span) % n];
     Point along = {c.x - a.x, c.y - a.y};
     float scale = half_width / fmaxf(norm2(along), 1e-6f);
-    left[index].x = b.x - along.y * scale;
-    left[index].y = b.y + along.x * scale;
-    right[index].x = b.x + along.y * scale;
-    right[index].y = b.y - along.x * scale;
-    bend[index] = curvature(a, b, c);
+    Point across = {along.y * scale, along.x * scale};
+    left[index].x = b.x - across.x;
+    left[index].y = b.y + across.y;
+    right[index].x = b.x + across.x;
+    right[index].y = b.y - across.y;
 }
 
-KERNEL length(const Point* points, Point* out, unsigned n, unsigned count) {
+KERNEL length(const Point* points, const float* bend, Point* out, unsigned n, unsigned count) {
     unsigned track = INDEX;
     if (track >= count) return;
     out[track].x = perimeter(points + (size_t)track * n, n);
-    out[track].y = tightest(points + (size_t)track * n, n);
+    out[track].y = tightest(bend + (size_t)track * n, n);
 }
 
 KERNEL advance(unsigned* state) {
