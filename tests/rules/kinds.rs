@@ -41,6 +41,36 @@ fn s11_a_legacy_producer_runs_on_the_current_stream() {
     });
 }
 
+/// Notes the stream that it is given.
+struct Noting(std::sync::Mutex<Vec<u64>>);
+
+impl Producer for Noting {
+    type Kind = kind::Legacy;
+    type Variant = ();
+    const NAME: &'static str = "noting";
+}
+
+impl Legacy for Noting {
+    fn launch(&self, (): &(), cx: &mut LegacyLaunch<'_>) -> Result<()> {
+        let stream = cx.stream().handle();
+        self.0.lock().unwrap().push(stream);
+        Ok(())
+    }
+}
+
+#[test]
+fn s11_whatever_stream_the_call_names_the_body_gets_the_current_one() {
+    each_device(|device| {
+        let mut runner = GraphRunner::new(device, Noting(Default::default())).unwrap();
+        let elsewhere = device.stream().unwrap();
+        for _ in 0..2 {
+            runner.call().on(&elsewhere).policy(Policy::Eager).run().unwrap();
+        }
+        let current = device.current_stream().handle();
+        assert_eq!(*runner.producer().0.lock().unwrap(), [current; 2]);
+    });
+}
+
 #[test]
 fn s13_a_segmented_producer_names_its_host_stages() {
     each_device(|device| {
