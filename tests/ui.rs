@@ -4,7 +4,7 @@
 const PINNED: &str = "1.95.0";
 
 #[test]
-fn s12_what_must_not_compile_says_why_and_its_twin_compiles() {
+fn s09_s10_s12_what_must_not_compile_says_why_and_its_twin_compiles() {
     let cases = trybuild::TestCases::new();
     cases.pass("ui-tests/pass/*.rs");
     let version = std::process::Command::new("rustc").arg("--version").output();
