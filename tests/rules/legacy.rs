@@ -97,7 +97,11 @@ fn s25_nothing_is_launched_into_somebody_elses_capture_of_the_current_stream() {
 }
 
 /// Runs `call` on a thread while this one holds the lock; whether it came back by itself.
-fn returns_without_the_lock(device: &Device, call: impl FnOnce() + Send) -> bool {
+fn returns_without_the_lock(
+    device: &Device,
+    patience: Duration,
+    call: impl FnOnce() + Send,
+) -> bool {
     let x = device.zeros(4).unwrap();
     let pending = GraphRunner::new(device, triple(device, &x)).unwrap();
     let serial = pending.serial(None).unwrap();
@@ -108,7 +112,7 @@ fn returns_without_the_lock(device: &Device, call: impl FnOnce() + Send) -> bool
             call();
             let _ = done.send(());
         });
-        let came_back = wait.recv_timeout(Duration::from_millis(400)).is_ok();
+        let came_back = wait.recv_timeout(patience).is_ok();
         drop(serial);
         came_back
     })
@@ -126,13 +130,14 @@ fn s26_calls_on_the_current_stream_wait_while_a_legacy_producer_is_pending_and_n
         elsewhere.run().unwrap();
         on_current.run().unwrap();
         gates.run().unwrap();
-        assert!(returns_without_the_lock(device, || {
+        assert!(returns_without_the_lock(device, Duration::from_secs(60), || {
             for variant in [0, 0, 1, 1] {
                 elsewhere.call().variant(variant).sync(true).run().unwrap();
                 gates.call().variant(variant).sync(true).run().unwrap();
             }
         }));
-        assert!(!returns_without_the_lock(device, || drop(on_current.run().unwrap())));
+        let patience = Duration::from_millis(400);
+        assert!(!returns_without_the_lock(device, patience, || drop(on_current.run().unwrap())));
         assert_eq!(first(&on_current, &on_current.producer().x), 2);
     });
 }
