@@ -199,7 +199,7 @@ impl<P: Producer> GraphRunner<P> {
     }
 
     /// What this call holds while it decides and enqueues (S26).
-    pub(super) fn passage<'d>(&self, device: &'d Device, stream: &Stream) -> Passage<'d> {
+    pub(super) fn passage(&self, device: &Device, stream: &Stream) -> Passage {
         if device.kind() == DeviceKind::Host {
             Passage::Elsewhere
         } else if self.pending.is_some() {

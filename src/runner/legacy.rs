@@ -34,7 +34,6 @@ impl Serial {
         let lock = LOCK.try_lock().unwrap_or_else(|| {
             let own = OWN.get();
             land(own);
-            tell();
             let lock = LOCK.lock();
             take_off(own);
             lock
@@ -67,6 +66,8 @@ impl Pending {
 /// Calls that fly now, on any device: a legacy capture waits a little longer than it must, and no
 /// thread can be caught between two devices.
 static FLYING: AtomicUsize = AtomicUsize::new(0);
+/// Threads that wait for landings, of any device's calls.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 static LANDED: Condvar = Condvar::new();
 static LANDING: Mutex<()> = Mutex::new(());
 
@@ -80,9 +81,12 @@ thread_local! {
 pub(crate) fn wait_for_landing() {
     let own = OWN.get();
     let mut landing = LANDING.lock();
+    // Before the look at who flies: whoever lands after that look sees this and tells.
+    WAITING.fetch_add(1, Ordering::SeqCst);
     while FLYING.load(Ordering::SeqCst) > own {
         LANDED.wait(&mut landing);
     }
+    WAITING.fetch_sub(1, Ordering::SeqCst);
 }
 
 fn take_off(times: usize) {
@@ -93,48 +97,42 @@ fn take_off(times: usize) {
 fn land(times: usize) {
     OWN.set(OWN.get() - times);
     FLYING.fetch_sub(times, Ordering::SeqCst);
-}
-
-/// Wakes those who wait for landings.
-fn tell() {
-    // Taken so that a waiter is either before its look or in its wait.
-    drop(LANDING.lock());
-    LANDED.notify_all();
+    if WAITING.load(Ordering::SeqCst) > 0 {
+        // Taken so that a waiter is either before its look or in its wait.
+        drop(LANDING.lock());
+        LANDED.notify_all();
+    }
 }
 
 /// What one call holds while it decides its mode and enqueues on the current stream (S26).
-pub(crate) enum Passage<'d> {
+pub(crate) enum Passage {
     /// Another stream: nothing.
     Elsewhere,
     /// Nobody was pending.
-    Flying(&'d Pending),
+    Flying,
     /// Somebody was.
     Locked(#[expect(dead_code, reason = "held, never read")] Serial),
 }
 
-impl<'d> Passage<'d> {
-    pub(crate) fn enter(device: &'d Device, on_current: bool) -> Self {
+impl Passage {
+    pub(crate) fn enter(device: &Device, on_current: bool) -> Self {
         if !on_current {
             return Self::Elsewhere;
         }
         let pending = device.pending();
         take_off(1);
         if !pending.any() {
-            return Self::Flying(pending);
+            return Self::Flying;
         }
         land(1);
-        tell();
         Self::Locked(Serial::take())
     }
 }
 
-impl Drop for Passage<'_> {
+impl Drop for Passage {
     fn drop(&mut self) {
-        if let Self::Flying(pending) = self {
+        if let Self::Flying = self {
             land(1);
-            if pending.any() {
-                tell();
-            }
         }
     }
 }

@@ -215,6 +215,29 @@ fn s27_a_legacy_capture_is_never_taken_for_a_callers() {
     });
 }
 
+#[test]
+fn s26_calls_on_another_devices_current_stream_keep_no_legacy_capture_waiting() {
+    let (one, two) = (Device::simulated(1), Device::simulated(2));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut add = GraphRunner::new(&one, Add::new(&one)).unwrap();
+                (0..4000).for_each(|_| drop(add.run().unwrap()));
+                assert_eq!(first(&add, &add.producer().x), 4000);
+            });
+        }
+        scope.spawn(|| {
+            let x = two.zeros(4).unwrap();
+            let mut legacy = GraphRunner::new(&two, triple(&two, &x)).unwrap();
+            for _ in 0..2000 {
+                legacy.run().unwrap();
+                legacy.run().unwrap();
+                legacy.drop_graphs();
+            }
+        });
+    });
+}
+
 /// Does what `meet` asks for in the middle of its capture.
 struct Met<F: Fn(usize)> {
     triple: Triple<true>,
