@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::args::{Args, Slot};
 use super::driver::{Driver, Keep, RawKernel, RawPtr};
@@ -435,6 +435,11 @@ where
 
 /// Runs `each` for every index of `from..to` with its share of `span`, on all cores where there
 /// are at least two tasks of `grain` indices.
+///
+/// The caller holds the locks of the memory that the kernel works on. A rayon worker that waits
+/// for its tasks takes up others of its pool meanwhile, which may want the same locks; so kernels
+/// have a pool of their own, where nothing locks, and a caller that is a worker itself does all of
+/// its threads alone.
 fn over_range<'a, A: Args>(
     from: usize,
     to: usize,
@@ -442,7 +447,6 @@ fn over_range<'a, A: Args>(
     mut span: A::Span<'a>,
     each: &(impl Fn(usize, A::Item<'a>) + Sync),
 ) {
-    let task = grain.max((to - from) / (rayon::current_num_threads() * 8));
     fn go<'a, A: Args>(
         from: usize,
         to: usize,
@@ -463,11 +467,22 @@ fn over_range<'a, A: Args>(
             || go::<A>(middle, to, task, right, each),
         );
     }
-    if to - from < 2 * task {
+    if to - from >= 2 * grain
+        && rayon::current_thread_index().is_none()
+        && let Some(pool) = kernel_pool()
+    {
+        let task = grain.max((to - from) / (pool.current_num_threads() * 8));
+        pool.install(|| go::<A>(from, to, task, span, each));
+    } else {
         for index in from..to {
             each(index, A::next(&mut span));
         }
-    } else {
-        go::<A>(from, to, task, span, each);
     }
+}
+
+/// The threads that host functions run on, as many as rayon's own pool has; none if the system
+/// gives none.
+fn kernel_pool() -> Option<&'static rayon::ThreadPool> {
+    static POOL: OnceLock<Option<rayon::ThreadPool>> = OnceLock::new();
+    POOL.get_or_init(|| rayon::ThreadPoolBuilder::new().build().ok()).as_ref()
 }
