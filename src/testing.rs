@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::device::{
-    Buffer, CaptureMode, Device, Driver, DriverCode, DriverError, Element, RawEvent, RawExec,
-    RawGraph, RawPtr, Relaxed, StrayCalls, Stream, StreamState,
+    Args, Buffer, CaptureMode, Device, Driver, DriverCode, DriverError, Element, Grid, Kernel,
+    RawEvent, RawExec, RawGraph, RawPtr, Relaxed, StrayCalls, Stream, StreamFlags, StreamState,
 };
 
 pub use crate::device::{DriverCall, Live, Simulation};
@@ -109,6 +109,26 @@ impl Foreign {
         body(self)
     }
 
+    /// `cuStreamCreate`. The handle does not own the stream:
+    /// [`stream_destroy`](Self::stream_destroy) ends it.
+    ///
+    /// # Errors
+    ///
+    /// The driver's refusal.
+    pub fn stream_create(&self, blocking: bool) -> CallResult<Stream> {
+        let raw = self.driver.stream_create(StreamFlags { blocking, priority: 0 })?;
+        Ok(Stream::borrowed(&self.driver, raw))
+    }
+
+    /// `cuStreamDestroy` of a stream from [`stream_create`](Self::stream_create). Its work goes on.
+    ///
+    /// # Errors
+    ///
+    /// The driver's refusal.
+    pub fn stream_destroy(&self, stream: &Stream) -> CallResult<()> {
+        self.driver.stream_destroy(stream.raw())
+    }
+
     /// `cuStreamSynchronize`.
     ///
     /// # Errors
@@ -199,6 +219,36 @@ impl Foreign {
         self.stray("cuMemcpyHtoDAsync")?.memcpy_htod_async(to.ptr(), bytes, stream.raw())
     }
 
+    /// `cuLaunchKernel`.
+    ///
+    /// # Errors
+    ///
+    /// The driver's refusal.
+    pub fn launch<A: Args>(
+        &self,
+        stream: &Stream,
+        kernel: &Kernel<A>,
+        grid: Grid,
+        args: A::Passed<'_>,
+    ) -> CallResult<()> {
+        self.driver.launch(stream.raw(), kernel.core.raw, &grid, &A::raw(&args))
+    }
+
+    /// `cuMemcpyDtoDAsync` of as many elements as the shorter buffer has.
+    ///
+    /// # Errors
+    ///
+    /// The driver's refusal.
+    pub fn copy<T: Element>(
+        &self,
+        stream: &Stream,
+        from: &Buffer<T>,
+        to: &Buffer<T>,
+    ) -> CallResult<()> {
+        let bytes = from.bytes().min(to.bytes());
+        self.driver.copy(stream.raw(), to.ptr(), from.ptr(), bytes)
+    }
+
     /// `cuLaunchHostFunc`.
     ///
     /// # Errors
@@ -246,6 +296,20 @@ impl Foreign {
     /// The driver's refusal.
     pub fn add_child_graph(&self, stream: &Stream, child: &ForeignGraph) -> CallResult<()> {
         self.stray("cuGraphAddChildGraphNode")?.add_child_graph(stream.raw(), child.raw)
+    }
+
+    /// `cuGraphRetainUserObject` on the graph that `stream` captures: `released` is called once that
+    /// graph and all that was instantiated from it are gone, and may call no driver.
+    ///
+    /// # Errors
+    ///
+    /// The driver's refusal.
+    pub fn retain(
+        &self,
+        stream: &Stream,
+        released: impl Fn() + Send + Sync + 'static,
+    ) -> CallResult<()> {
+        self.driver.capture_retain(stream.raw(), Vec::new(), Arc::new(move |_| released()))
     }
 
     /// The nodes captured so far by `stream`'s capture, if it captures.

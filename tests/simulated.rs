@@ -18,6 +18,8 @@ fn the_suite_on_the_simulated_device() {
             "--test",
             "race_tracks",
             "--test",
+            "simulation",
+            "--test",
             "stress",
         ],
         &["test", "--doc"],

@@ -1,479 +1,231 @@
-//! A simulated CUDA: streams are queues that run when something waits for them, in any order that
-//! their events allow, chosen by a seed. A missing wait shows as a wrong result.
+//! A simulated CUDA: streams that run late and in any order that their events allow, captures with
+//! CUDA's rules, and driver calls that can be counted, logged and made to fail.
 
-mod control;
-mod schedule;
+mod calls;
+mod capture;
+mod driver;
+mod flow;
+mod queue;
 mod state;
+mod stray;
 
+use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-pub use control::{Call, Live, Simulation};
-use control::{Control, Inspect};
-use schedule::OpId;
-use state::State;
+pub use self::calls::Call;
+use self::calls::Control;
+use self::flow::Work;
+use self::queue::{OpId, Task};
+use self::state::{Answer, State};
+use crate::device::driver::{DeviceId, DeviceInfo, DeviceKind, DriverCode};
+use crate::device::soft::engine::{Engine, Op};
 
-use super::op::{Engine, Op, OwnedArg};
-use crate::device::driver::{
-    CaptureMode, DeviceId, DeviceInfo, DeviceKind, Driver, DriverCode, DriverResult, Keep,
-    RawEvent, RawExec, RawGraph, RawKernel, RawPtr, RawStream, StrayCalls, StreamFlags,
-    StreamState,
-};
-use crate::device::kernel::{Grid, KernelDecl, RawArg};
-
-type Answer<T> = Result<T, DriverCode>;
-
-pub(crate) struct Sim {
-    info: DeviceInfo,
-    simulation: Simulation,
-    core: Arc<Core>,
+thread_local! {
+    /// Whether this thread is in a host function, where CUDA allows no driver call.
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-struct Core {
+/// What fresh device memory holds, so that nothing relies on zeros by chance.
+const GARBAGE: u8 = 0xcb;
+
+/// The control of a simulated device, got by [`Device::simulation`](crate::Device::simulation):
+/// what happened on it, what exists, and what shall fail.
+///
+/// Work is only enqueued until something waits for it; then operations of all streams run one by
+/// one, in an order that events allow and the device's seed chooses, until what is waited for is
+/// done. Work that nobody waited for lags. So a missing wait gives a wrong result for some seed.
+///
+/// ```
+/// use graph_runner::{Device, DriverCode, Error};
+/// let device = Device::simulated(7);
+/// let simulation = device.simulation().expect("a simulated device has a control");
+///
+/// simulation.fail_next("cuMemAlloc", DriverCode::OutOfMemory);
+/// let refused = device.zeros::<f32>(16).unwrap_err();
+/// assert_eq!(refused.driver().map(|e| e.code()), Some(DriverCode::OutOfMemory));
+/// assert_eq!(simulation.live().allocations, 0);
+///
+/// let buffer = device.zeros::<f32>(16)?;
+/// assert_eq!(simulation.live().bytes, 64);
+/// drop(buffer);
+/// assert_eq!(simulation.live().allocations, 0);
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Simulation {
+    info: DeviceInfo,
     engine: Engine,
     state: Mutex<State>,
-    /// Told whenever an operation finishes.
-    finished: Condvar,
+    /// Notified when a task is done or the context is lost.
+    progress: Condvar,
+    control: Mutex<Control>,
 }
 
-impl Sim {
-    pub(crate) fn new(seed: u64) -> Self {
-        let name = format!("simulated:{seed}");
-        let info = DeviceInfo { id: DeviceId::next(), kind: DeviceKind::Simulated, name };
-        let core = Arc::new(Core {
+/// What exists on a simulated device: made and not yet destroyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Live {
+    /// Allocations of device memory.
+    pub allocations: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Streams, the legacy one not counted. Every device has two of its own.
+    pub streams: usize,
+    /// Events.
+    pub events: usize,
+    /// Graph templates.
+    pub graphs: usize,
+    /// Instantiated graphs.
+    pub execs: usize,
+    /// Loaded kernels, and modules of [`testing::Foreign`](crate::testing::Foreign).
+    pub kernels: usize,
+    /// Captures that were begun and not ended, broken ones too.
+    pub captures: usize,
+}
+
+impl Simulation {
+    pub(super) fn new(seed: u64) -> Self {
+        let info = DeviceInfo {
+            id: DeviceId::next(),
+            kind: DeviceKind::Simulated,
+            name: format!("simulated:{seed}"),
+        };
+        Self {
+            info,
             engine: Engine::default(),
             state: Mutex::new(State::new(seed)),
-            finished: Condvar::new(),
-        });
-        let state: Arc<dyn Inspect> = core.clone();
-        let control = Arc::new(Control::default());
-        Self { info, simulation: Simulation { control, state }, core }
-    }
-
-    /// One driver call on the state of a context that is not lost.
-    fn call<T>(
-        &self,
-        name: &'static str,
-        body: impl FnOnce(&mut State) -> Answer<T>,
-    ) -> DriverResult<T> {
-        self.simulation.control.call(name, || {
-            let mut state = self.core.state.lock();
-            state.check_lost()?;
-            body(&mut state)
-        })
-    }
-
-    /// One driver call that waits for what `body` says, or for everything.
-    fn wait<T>(
-        &self,
-        name: &'static str,
-        body: impl FnOnce(&mut State) -> Answer<Vec<OpId>>,
-        then: impl FnOnce(&Core) -> Answer<T>,
-    ) -> DriverResult<T> {
-        self.simulation.control.call(name, || {
-            let mut state = self.core.state.lock();
-            state.check_lost()?;
-            let targets = body(&mut state)?;
-            self.core.run_until(state, &targets)?;
-            then(&self.core)
-        })
-    }
-}
-
-impl Core {
-    /// Runs operations, whichever may, until those of `targets` are done; others lag behind.
-    fn run_until(&self, mut state: MutexGuard<'_, State>, targets: &[OpId]) -> Answer<()> {
-        while !targets.iter().all(|target| state.schedule.is_done(*target)) {
-            state.check_lost()?;
-            match state.schedule.take() {
-                Some((id, op)) => {
-                    // Not under the lock: a host function may do anything, and several threads may
-                    // wait at once.
-                    let result = MutexGuard::unlocked(&mut state, || self.engine.run(&op));
-                    state.schedule.finish(id);
-                    if let Err(code) = result {
-                        state.lost = Some(match code {
-                            DriverCode::IllegalAddress => code,
-                            _ => DriverCode::LaunchFailed,
-                        });
-                        state.schedule.clear();
-                    }
-                    self.finished.notify_all();
-                }
-                None if state.schedule.any_running() => self.finished.wait(&mut state),
-                None => return Err(DriverCode::Unknown),
-            }
+            progress: Condvar::new(),
+            control: Mutex::default(),
         }
-        state.check_lost()
     }
-}
 
-impl Inspect for Core {
-    fn live(&self) -> Live {
+    /// What exists now.
+    #[must_use]
+    pub fn live(&self) -> Live {
         let state = self.state.lock();
-        let (allocations, bytes) = self.engine.memory.live();
+        let (allocations, bytes) = self.engine.memory.usage();
         Live {
             allocations,
             bytes,
-            // All but the legacy default stream, which nobody makes.
             streams: state.streams.len() - 1,
             events: state.events.len(),
             graphs: state.graphs.len(),
             execs: state.execs.len(),
-            kernels: self.engine.live_kernels() + state.modules.len(),
+            kernels: self.engine.kernels() + state.modules.len(),
             captures: state.captures.len(),
         }
     }
 
-    fn pending(&self) -> usize {
-        self.state.lock().schedule.len()
+    /// The operations that were enqueued and have not finished.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.state.lock().queue.len()
     }
 
-    fn kernels_run(&self) -> u64 {
-        self.engine.launches()
+    /// How many kernels have run, those of graphs included.
+    #[must_use]
+    pub fn kernels_run(&self) -> u64 {
+        self.engine.kernels_run()
     }
 
-    fn lose(&self, code: DriverCode) {
-        let mut state = self.state.lock();
-        state.lost = Some(code);
-        state.schedule.clear();
-        self.finished.notify_all();
+    /// Loses the context, as a fault of a kernel does: work that has not run never will, and every
+    /// later call is answered by `code`.
+    pub fn lose_context(&self, code: DriverCode) {
+        let abandoned = self.state.lock().lose(code);
+        self.progress.notify_all();
+        drop(abandoned);
+    }
+
+    /// The state, for a call that the context must be there for.
+    fn enter(&self) -> Answer<MutexGuard<'_, State>> {
+        if IN_HOST_FUNCTION.get() {
+            return Err(DriverCode::NotPermitted);
+        }
+        let state = self.state.lock();
+        state.lost.map_or(Ok(state), Err)
+    }
+
+    /// Runs what is ready until all of `goal` is done.
+    fn wait_for(&self, state: &mut MutexGuard<'_, State>, goal: &[OpId]) -> Answer<()> {
+        self.run_until(state, |state| !goal.iter().any(|&id| state.queue.is_pending(id)))
+    }
+
+    /// Runs until all that is enqueued now is done.
+    fn wait_for_all(&self, state: &mut MutexGuard<'_, State>) -> Answer<()> {
+        let end = state.queue.end();
+        self.run_until(state, |state| state.queue.is_done_before(end))
+    }
+
+    fn run_until(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        done: impl Fn(&State) -> bool,
+    ) -> Answer<()> {
+        let order = state.queue.order();
+        loop {
+            if let Some(code) = state.lost {
+                return Err(code);
+            }
+            if done(state) {
+                return Ok(());
+            }
+            match state.queue.take(order) {
+                Some((id, task)) => self.step(state, id, task)?,
+                // What is left runs on other threads, or comes after what does.
+                None => self.progress.wait(state),
+            }
+        }
+    }
+
+    /// Runs one task that is ready, if there is one: a device goes on while it is polled.
+    fn poll(&self, state: &mut MutexGuard<'_, State>) -> Answer<()> {
+        let order = state.queue.order();
+        match state.queue.take(order) {
+            Some((id, task)) => self.step(state, id, task),
+            None => Ok(()),
+        }
+    }
+
+    fn step(&self, state: &mut MutexGuard<'_, State>, id: OpId, task: Task) -> Answer<()> {
+        let outcome = MutexGuard::unlocked(state, || self.execute(&task));
+        let abandoned = match outcome {
+            Ok(()) => {
+                state.queue.finish(id);
+                Vec::new()
+            }
+            Err(code) => state.lose(code),
+        };
+        self.progress.notify_all();
+        // What tasks kept is let go when they are done, where that may call the device and wait.
+        MutexGuard::unlocked(state, || drop((task, abandoned)));
+        outcome
+    }
+
+    fn execute(&self, task: &Task) -> Answer<()> {
+        let op = match task {
+            Task::Op(op) => op,
+            Task::Node(flow, at) => match &flow.nodes[*at].work {
+                Work::Op(op) => op,
+                Work::Child(_) => return Ok(()),
+            },
+            Task::Join => return Ok(()),
+        };
+        let before = IN_HOST_FUNCTION.replace(matches!(op, Op::HostFunction(_)));
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.engine.run(op)));
+        IN_HOST_FUNCTION.set(before);
+        outcome.unwrap_or(Err(DriverCode::LaunchFailed))
     }
 }
 
-impl fmt::Debug for Sim {
+impl fmt::Debug for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sim({})", self.info.name)
-    }
-}
-
-impl Driver for Sim {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn simulation(&self) -> Option<&Simulation> {
-        Some(&self.simulation)
-    }
-
-    fn stream_create(&self, flags: StreamFlags) -> DriverResult<RawStream> {
-        self.call("cuStreamCreate", |state| {
-            // The range of today's GPUs.
-            let priority = flags.priority.clamp(-5, 0);
-            Ok(RawStream(state.add_stream(flags.blocking, priority)))
-        })
-    }
-
-    fn stream_priority(&self, stream: RawStream) -> DriverResult<i32> {
-        self.call("cuStreamGetPriority", |state| state.priority_of(stream))
-    }
-
-    fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
-        self.call("cuStreamDestroy", |state| state.remove_stream(stream))
-    }
-
-    fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()> {
-        self.wait(
-            "cuStreamSynchronize",
-            |state| {
-                state.forbid_capturing(stream)?;
-                state.forbid_unsafe()?;
-                Ok(state.frontier(stream)?.to_vec())
-            },
-            |_| Ok(()),
-        )
-    }
-
-    fn stream_state(&self, stream: RawStream) -> DriverResult<StreamState> {
-        self.call("cuStreamIsCapturing", |state| state.state_of(stream))
-    }
-
-    fn event_create(&self) -> DriverResult<RawEvent> {
-        self.call("cuEventCreate", |state| {
-            let handle = state.handle();
-            state.events.insert(handle, state::Recorded::default());
-            Ok(RawEvent(handle))
-        })
-    }
-
-    fn event_destroy(&self, event: RawEvent) -> DriverResult<()> {
-        self.call("cuEventDestroy", |state| {
-            state.events.remove(&event.0).map(drop).ok_or(DriverCode::InvalidHandle)
-        })
-    }
-
-    fn event_record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
-        self.call("cuEventRecord", |state| state.record_event(event.0, stream))
-    }
-
-    fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
-        self.call("cuStreamWaitEvent", |state| state.wait_event(stream, event.0))
-    }
-
-    fn mem_alloc(&self, bytes: usize) -> DriverResult<RawPtr> {
-        self.call("cuMemAlloc", |state| {
-            state.forbid_unsafe()?;
-            self.core.engine.memory.alloc(bytes)
-        })
-    }
-
-    fn mem_free(&self, ptr: RawPtr) -> DriverResult<()> {
-        self.wait(
-            "cuMemFree",
-            |state| {
-                state.forbid_unsafe()?;
-                Ok(state.schedule.all())
-            },
-            |core| core.engine.memory.free(ptr),
-        )
-    }
-
-    fn copy(&self, stream: RawStream, dst: RawPtr, src: RawPtr, bytes: usize) -> DriverResult<()> {
-        self.call("cuMemcpyDtoDAsync", |state| {
-            state.submit(stream, Op::Copy { destination: dst, source: src, bytes })
-        })
-    }
-
-    fn fill(
-        &self,
-        stream: RawStream,
-        dst: RawPtr,
-        pattern: &[u8],
-        count: usize,
-    ) -> DriverResult<()> {
-        self.call("cuMemsetAsync", |state| {
-            state.submit(stream, Op::Fill { destination: dst, pattern: pattern.into(), count })
-        })
-    }
-
-    fn upload(&self, stream: RawStream, dst: RawPtr, bytes: &[u8]) -> DriverResult<()> {
-        self.call("cuMemcpyHtoDAsync", |state| {
-            state.submit(stream, Op::Upload { destination: dst, bytes: bytes.into() })
-        })
-    }
-
-    fn download(&self, stream: RawStream, src: RawPtr, bytes: &mut [u8]) -> DriverResult<()> {
-        self.wait(
-            "cuMemcpyDtoHAsync",
-            |state| {
-                state.forbid_capturing(stream)?;
-                state.forbid_unsafe()?;
-                Ok(state.frontier(stream)?.to_vec())
-            },
-            |core| core.engine.read(src, bytes),
-        )
-    }
-
-    fn kernel_load(&self, decl: &KernelDecl) -> Result<RawKernel, crate::Error> {
-        Ok(self.call("cuModuleLoadData", |_| self.core.engine.load(decl))?)
-    }
-
-    fn kernel_unload(&self, kernel: RawKernel) -> DriverResult<()> {
-        // Waits, as freeing does: a kernel that is still to run is not pulled away.
-        self.wait(
-            "cuModuleUnload",
-            |state| {
-                state.forbid_unsafe()?;
-                Ok(state.schedule.all())
-            },
-            |core| core.engine.unload(kernel),
-        )
-    }
-
-    fn launch(
-        &self,
-        stream: RawStream,
-        kernel: RawKernel,
-        grid: &Grid,
-        args: &[RawArg<'_>],
-    ) -> DriverResult<()> {
-        self.call("cuLaunchKernel", |state| {
-            if !self.core.engine.has(kernel) {
-                return Err(DriverCode::InvalidHandle);
-            }
-            state.submit(stream, Op::Launch { kernel, grid: *grid, args: OwnedArg::all(args) })
-        })
-    }
-
-    fn begin_capture(&self, stream: RawStream, mode: CaptureMode) -> DriverResult<()> {
-        self.call("cuStreamBeginCapture", |state| state.begin_capture(stream, mode))
-    }
-
-    fn end_capture(&self, stream: RawStream) -> DriverResult<RawGraph> {
-        let ended = self.call("cuStreamEndCapture", |state| state.end_capture(stream));
-        if ended.is_err() {
-            // An injected failure, or a lost context, ends the capture too.
-            let mut state = self.core.state.lock();
-            if let Ok(graph) = state.end_capture(stream) {
-                state.graphs.remove(&graph);
-            }
-        }
-        Ok(RawGraph(ended?))
-    }
-
-    fn exchange_capture_mode(&self, mode: CaptureMode) -> DriverResult<CaptureMode> {
-        self.call("cuThreadExchangeStreamCaptureMode", |state| Ok(state.exchange_mode(mode)))
-    }
-
-    fn capture_retain(
-        &self,
-        stream: RawStream,
-        keep: Vec<Keep>,
-        release: Arc<dyn Fn(Vec<Keep>) + Send + Sync>,
-    ) -> DriverResult<()> {
-        self.call("cuGraphRetainUserObject", |state| state.retain(stream, keep, release))
-    }
-
-    fn graph_node_count(&self, graph: RawGraph) -> DriverResult<usize> {
-        self.call("cuGraphGetNodes", |state| {
-            Ok(state.graphs.get(&graph.0).ok_or(DriverCode::InvalidHandle)?.nodes.len())
-        })
-    }
-
-    fn graph_instantiate(&self, graph: RawGraph) -> DriverResult<RawExec> {
-        self.call("cuGraphInstantiate", |state| {
-            state.forbid_unsafe()?;
-            Ok(RawExec(state.instantiate(graph.0)?))
-        })
-    }
-
-    fn graph_launch(&self, exec: RawExec, stream: RawStream) -> DriverResult<()> {
-        self.call("cuGraphLaunch", |state| state.launch_graph(exec.0, stream))
-    }
-
-    fn exec_destroy(&self, exec: RawExec) -> DriverResult<()> {
-        let gone = self.call("cuGraphExecDestroy", |state| {
-            state.forbid_unsafe()?;
-            state.execs.remove(&exec.0).ok_or(DriverCode::InvalidHandle)
-        })?;
-        // Dropped outside the lock: it hands back what it kept.
-        drop(gone);
-        Ok(())
-    }
-
-    fn graph_destroy(&self, graph: RawGraph) -> DriverResult<()> {
-        let gone = self.call("cuGraphDestroy", |state| {
-            state.forbid_unsafe()?;
-            state.graphs.remove(&graph.0).ok_or(DriverCode::InvalidHandle)
-        })?;
-        // Dropped outside the lock: it hands back what it kept.
-        drop(gone);
-        Ok(())
-    }
-
-    fn stray(&self) -> Option<&dyn StrayCalls> {
-        Some(self)
-    }
-}
-
-impl StrayCalls for Sim {
-    fn stream_query(&self, stream: RawStream) -> DriverResult<()> {
-        self.call("cuStreamQuery", |state| {
-            state.forbid_capturing(stream)?;
-            state.forbid_unsafe()?;
-            let busy = state.frontier(stream)?.iter().any(|op| !state.schedule.is_done(*op));
-            if busy { Err(DriverCode::NotReady) } else { Ok(()) }
-        })
-    }
-
-    fn context_synchronize(&self) -> DriverResult<()> {
-        self.wait(
-            "cuCtxSynchronize",
-            |state| {
-                state.forbid_context_wait()?;
-                Ok(state.schedule.all())
-            },
-            |_| Ok(()),
-        )
-    }
-
-    fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
-        self.wait(
-            "cuEventSynchronize",
-            |state| Ok(state.event_point(event.0)?.into_iter().collect()),
-            |_| Ok(()),
-        )
-    }
-
-    fn event_query(&self, event: RawEvent) -> DriverResult<()> {
-        self.call("cuEventQuery", |state| match state.event_point(event.0)? {
-            Some(point) if !state.schedule.is_done(point) => Err(DriverCode::NotReady),
-            _ => Ok(()),
-        })
-    }
-
-    fn mem_alloc_async(&self, bytes: usize, stream: RawStream) -> DriverResult<RawPtr> {
-        self.call("cuMemAllocAsync", |state| {
-            if state.capture_of(stream)?.is_none() {
-                state.forbid_unsafe()?;
-            }
-            state.submit(stream, Op::Nothing)?;
-            self.core.engine.memory.alloc(bytes)
-        })
-    }
-
-    fn mem_free_async(&self, ptr: RawPtr, stream: RawStream) -> DriverResult<()> {
-        let capturing = self.core.state.lock().capture_of(stream);
-        if !matches!(capturing, Ok(None)) {
-            return self.call("cuMemFreeAsync", |_| Err(DriverCode::InvalidValue));
-        }
-        self.wait(
-            "cuMemFreeAsync",
-            |state| {
-                state.forbid_unsafe()?;
-                Ok(state.frontier(stream)?.to_vec())
-            },
-            |core| core.engine.memory.free(ptr),
-        )
-    }
-
-    fn memcpy_htod(&self, dst: RawPtr, bytes: &[u8]) -> DriverResult<()> {
-        self.wait(
-            "cuMemcpyHtoD",
-            |state| Ok(state.frontier(RawStream::LEGACY)?.to_vec()),
-            |core| core.engine.write(dst, bytes),
-        )
-    }
-
-    fn memcpy_htod_async(
-        &self,
-        dst: RawPtr,
-        bytes: &'static [u8],
-        stream: RawStream,
-    ) -> DriverResult<()> {
-        self.upload(stream, dst, bytes)
-    }
-
-    fn launch_host_function(
-        &self,
-        stream: RawStream,
-        function: Arc<dyn Fn() + Send + Sync>,
-    ) -> DriverResult<()> {
-        self.call("cuLaunchHostFunc", |state| state.submit(stream, Op::HostFunction(function)))
-    }
-
-    fn module_load(&self) -> DriverResult<u64> {
-        self.call("cuModuleLoadData", |state| {
-            let handle = state.handle();
-            state.modules.insert(handle);
-            Ok(handle)
-        })
-    }
-
-    fn module_unload(&self, module: u64) -> DriverResult<()> {
-        self.call("cuModuleUnload", |state| {
-            state.forbid_unsafe()?;
-            state.modules.remove(&module).then_some(()).ok_or(DriverCode::InvalidHandle)
-        })
-    }
-
-    fn add_child_graph(&self, stream: RawStream, child: RawGraph) -> DriverResult<()> {
-        self.call("cuGraphAddChildGraphNode", |state| state.add_child(stream, child.0))
-    }
-
-    fn captured_nodes(&self, stream: RawStream) -> DriverResult<Option<usize>> {
-        self.call("cuStreamGetCaptureInfo", |state| state.captured_nodes(stream))
+        f.debug_struct("Simulation")
+            .field("name", &self.info.name)
+            .field("calls", &self.calls())
+            .field("pending", &self.pending())
+            .field("live", &self.live())
+            .finish()
     }
 }

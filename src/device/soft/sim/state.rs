@@ -1,348 +1,290 @@
-//! The state of a simulated device and CUDA's rules on it: streams, events, captures, graphs.
+//! What a simulated device knows: streams, events, graphs, captures, and the rules between them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::thread::{ThreadId, current};
 
-use smallvec::SmallVec;
+use super::capture::{Branch, Capture, CaptureId};
+use super::flow::Flow;
+use super::queue::{OpId, Queue, Task};
+use crate::device::driver::{
+    CaptureMode, DriverCode, RawEvent, RawExec, RawGraph, RawStream, StreamFlags,
+};
 
-use super::super::Anchor;
-use super::super::op::{Node, Op};
-use super::schedule::{OpId, Schedule};
-use crate::device::driver::{CaptureMode, DriverCode, Keep, RawStream, StreamState};
+pub(super) type Answer<T> = Result<T, DriverCode>;
 
-type Answer<T> = Result<T, DriverCode>;
+thread_local! {
+    /// What `cuThreadExchangeStreamCaptureMode` exchanges: the thread's, for all devices.
+    pub(super) static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
+}
 
-/// Everything but memory and kernels.
 pub(super) struct State {
-    pub(super) schedule: Schedule,
-    pub(super) streams: HashMap<u64, Stream>,
-    pub(super) events: HashMap<u64, Recorded>,
-    pub(super) captures: HashMap<u64, Capture>,
-    pub(super) graphs: HashMap<u64, Template>,
-    pub(super) execs: HashMap<u64, Exec>,
-    pub(super) modules: BTreeSet<u64>,
-    modes: HashMap<ThreadId, CaptureMode>,
+    /// Why the context is lost, if it is.
     pub(super) lost: Option<DriverCode>,
-    next: u64,
+    pub(super) queue: Queue,
+    pub(super) streams: BTreeMap<RawStream, StreamRecord>,
+    /// The last work of blocking streams that were destroyed.
+    orphans: Vec<OpId>,
+    pub(super) events: BTreeMap<RawEvent, EventRecord>,
+    pub(super) graphs: BTreeMap<RawGraph, Arc<Flow>>,
+    pub(super) execs: BTreeMap<RawExec, ExecRecord>,
+    pub(super) modules: BTreeSet<u64>,
+    pub(super) captures: BTreeMap<CaptureId, Capture>,
+    names: u64,
 }
 
-#[derive(Default)]
-pub(super) struct Stream {
+pub(super) struct StreamRecord {
     blocking: bool,
+    /// What the stream's next operation comes after.
+    after: Vec<OpId>,
+    pub(super) capture: Option<CaptureId>,
     priority: i32,
-    tail: Option<OpId>,
-    capture: Option<Joined>,
 }
 
-/// A stream's part in a capture: which, and the nodes that its next one depends on.
-#[derive(Clone)]
-struct Joined {
-    capture: u64,
-    frontier: SmallVec<[usize; 2]>,
-}
+impl StreamRecord {
+    fn new(flags: StreamFlags) -> Self {
+        // The range of today's GPUs. It chooses nothing here: any order is allowed anyway.
+        let priority = flags.priority.clamp(-5, 0);
+        Self { blocking: flags.blocking, after: Vec::new(), capture: None, priority }
+    }
 
-/// What an event was recorded behind.
-#[derive(Clone, Default)]
-pub(super) enum Recorded {
-    #[default]
-    Never,
-    Work(Option<OpId>),
-    Captured {
-        capture: u64,
-        nodes: SmallVec<[usize; 2]>,
-    },
-}
-
-pub(super) struct Capture {
-    mode: CaptureMode,
-    origin: RawStream,
-    thread: ThreadId,
-    nodes: Vec<Node>,
-    anchors: Vec<Arc<Anchor>>,
-    invalid: bool,
+    pub(super) fn priority(&self) -> i32 {
+        self.priority
+    }
 }
 
 #[derive(Clone)]
-pub(super) struct Template {
-    pub(super) nodes: Arc<[Node]>,
-    pub(super) anchors: Vec<Arc<Anchor>>,
+pub(super) enum EventRecord {
+    Unrecorded,
+    Recorded(Vec<OpId>),
+    Captured(CaptureId, Branch),
 }
 
-pub(super) struct Exec {
-    template: Template,
-    last: Option<OpId>,
+pub(super) struct ExecRecord {
+    pub(super) flow: Arc<Flow>,
+    /// Its last launch, which the next one comes after.
+    pub(super) last: Option<OpId>,
+}
+
+/// Where an operation on a stream goes.
+pub(super) enum Target {
+    Run,
+    Record(CaptureId),
 }
 
 impl State {
     pub(super) fn new(seed: u64) -> Self {
-        let legacy = Stream::default();
+        let legacy = StreamRecord::new(StreamFlags { blocking: false, priority: 0 });
         Self {
-            schedule: Schedule::new(seed),
-            streams: HashMap::from([(RawStream::LEGACY.0, legacy)]),
-            events: HashMap::new(),
-            captures: HashMap::new(),
-            graphs: HashMap::new(),
-            execs: HashMap::new(),
-            modules: BTreeSet::new(),
-            modes: HashMap::new(),
             lost: None,
-            next: RawStream::LEGACY.0,
+            queue: Queue::new(seed),
+            streams: BTreeMap::from([(RawStream::LEGACY, legacy)]),
+            orphans: Vec::new(),
+            events: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            execs: BTreeMap::new(),
+            modules: BTreeSet::new(),
+            captures: BTreeMap::new(),
+            // The legacy stream's name is below these.
+            names: 16,
         }
     }
 
-    pub(super) fn handle(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    /// A number that names nothing else on this device.
+    pub(super) fn name(&mut self) -> u64 {
+        self.names += 1;
+        self.names
     }
 
-    pub(super) fn check_lost(&self) -> Answer<()> {
-        self.lost.map_or(Ok(()), Err)
+    /// Loses the context; the caller drops what is given up where dropping may call the device.
+    pub(super) fn lose(&mut self, code: DriverCode) -> Vec<Task> {
+        self.lost.get_or_insert(code);
+        self.queue.abandon()
     }
 
     // Streams.
 
-    pub(super) fn add_stream(&mut self, blocking: bool, priority: i32) -> u64 {
-        let handle = self.handle();
-        self.streams.insert(handle, Stream { blocking, priority, ..Stream::default() });
-        handle
+    pub(super) fn add_stream(&mut self, flags: StreamFlags) -> RawStream {
+        let stream = RawStream(self.name());
+        let record = StreamRecord::new(flags);
+        self.streams.insert(stream, record);
+        stream
     }
 
-    pub(super) fn remove_stream(&mut self, stream: RawStream) -> Answer<()> {
-        let gone = self.streams.remove(&stream.0).ok_or(DriverCode::InvalidHandle)?;
-        if let Some(capture) = gone.capture.and_then(|j| self.captures.get_mut(&j.capture)) {
-            capture.invalid = true;
-        }
-        Ok(())
-    }
-
-    pub(super) fn priority_of(&self, stream: RawStream) -> Answer<i32> {
-        Ok(self.stream(stream)?.priority)
-    }
-
-    fn stream(&self, stream: RawStream) -> Answer<&Stream> {
-        self.streams.get(&stream.0).ok_or(DriverCode::InvalidHandle)
-    }
-
-    fn stream_mut(&mut self, stream: RawStream) -> Answer<&mut Stream> {
-        self.streams.get_mut(&stream.0).ok_or(DriverCode::InvalidHandle)
-    }
-
-    /// The capture that a stream takes part in.
-    pub(super) fn capture_of(&self, stream: RawStream) -> Answer<Option<u64>> {
-        let joined = self.stream(stream)?.capture.as_ref();
-        Ok(joined.map(|joined| joined.capture).filter(|id| self.captures.contains_key(id)))
-    }
-
-    pub(super) fn state_of(&self, stream: RawStream) -> Answer<StreamState> {
-        if stream == RawStream::LEGACY && self.blocking_captures().next().is_some() {
-            return Ok(StreamState::Implicit);
-        }
-        Ok(match self.capture_of(stream)?.and_then(|id| self.captures.get(&id)) {
-            None => StreamState::Idle,
-            Some(capture) if capture.invalid => StreamState::Invalidated,
-            Some(_) => StreamState::Capturing,
-        })
-    }
-
-    fn blocking_captures(&self) -> impl Iterator<Item = u64> + '_ {
-        let captures = self.streams.values().filter(|stream| stream.blocking);
-        captures
-            .filter_map(|stream| stream.capture.as_ref())
-            .map(|joined| joined.capture)
-            .filter(|id| self.captures.contains_key(id))
-    }
-
-    fn invalidate(&mut self, which: impl IntoIterator<Item = u64>) {
-        for id in which {
-            if let Some(capture) = self.captures.get_mut(&id) {
-                capture.invalid = true;
-            }
-        }
-    }
-
-    /// A use of the legacy stream while a blocking stream captures is refused and breaks that.
-    fn forbid_implicit(&mut self, stream: RawStream) -> Answer<()> {
-        if stream != RawStream::LEGACY {
-            return Ok(());
-        }
-        let broken: Vec<u64> = self.blocking_captures().collect();
-        if broken.is_empty() {
-            return Ok(());
-        }
-        self.invalidate(broken);
-        Err(DriverCode::CaptureImplicit)
-    }
-
-    /// What an operation enqueued on `stream` now waits for.
-    pub(super) fn frontier(&self, stream: RawStream) -> Answer<SmallVec<[OpId; 4]>> {
-        let this = self.stream(stream)?;
-        let mut after: SmallVec<[OpId; 4]> = this.tail.into_iter().collect();
+    /// Forgets a stream, whose work goes on. A capture that began on it is given back to be
+    /// dropped; one that it took part in can be joined no more.
+    pub(super) fn remove_stream(&mut self, stream: RawStream) -> Answer<Option<Capture>> {
         if stream == RawStream::LEGACY {
-            after.extend(self.streams.values().filter(|s| s.blocking).filter_map(|s| s.tail));
-        } else if this.blocking {
-            after.extend(self.stream(RawStream::LEGACY)?.tail);
+            return Err(DriverCode::InvalidHandle);
         }
-        Ok(after)
+        let removed = self.streams.remove(&stream).ok_or(DriverCode::InvalidHandle)?;
+        if removed.blocking {
+            self.orphans.extend(removed.after);
+        }
+        let capture = removed.capture.filter(|id| self.captures[id].origin == stream);
+        Ok(capture.and_then(|id| self.remove_capture(id)))
     }
 
-    /// Enqueues an operation, or records it if the stream captures.
-    pub(super) fn submit(&mut self, stream: RawStream, op: Op) -> Answer<()> {
-        self.forbid_implicit(stream)?;
-        match self.state_of(stream)? {
-            StreamState::Capturing => self.record(stream, Arc::new(op)),
-            StreamState::Idle => {
-                let after = self.frontier(stream)?;
-                let id = self.schedule.add(Arc::new(op), after);
-                self.stream_mut(stream)?.tail = Some(id);
-                Ok(())
+    pub(super) fn stream(&mut self, stream: RawStream) -> Answer<&mut StreamRecord> {
+        self.streams.get_mut(&stream).ok_or(DriverCode::InvalidHandle)
+    }
+
+    /// Where work for `stream` goes. Work for the legacy stream breaks the captures of blocking
+    /// streams, which would depend on it.
+    pub(super) fn target(&mut self, stream: RawStream) -> Answer<Target> {
+        let capture = self.stream(stream)?.capture;
+        match capture {
+            Some(id) if self.captures[&id].broken => Err(DriverCode::CaptureInvalidated),
+            Some(id) => Ok(Target::Record(id)),
+            None => {
+                if stream == RawStream::LEGACY {
+                    self.refuse_implicit()?;
+                }
+                Ok(Target::Run)
             }
-            StreamState::Invalidated | StreamState::Implicit => Err(DriverCode::CaptureInvalidated),
         }
     }
 
-    fn record(&mut self, stream: RawStream, op: Arc<Op>) -> Answer<()> {
-        let joined = self.stream_mut(stream)?.capture.as_mut().ok_or(DriverCode::IllegalState)?;
-        let after = std::mem::take(&mut joined.frontier);
-        let id = joined.capture;
-        let capture = self.captures.get_mut(&id).ok_or(DriverCode::IllegalState)?;
-        capture.nodes.push(Node { op, after });
-        let node = capture.nodes.len() - 1;
-        if let Some(joined) = &mut self.stream_mut(stream)?.capture {
-            joined.frontier = SmallVec::from_slice(&[node]);
-        }
-        Ok(())
-    }
-
-    // What captures forbid.
-
-    pub(super) fn exchange_mode(&mut self, mode: CaptureMode) -> CaptureMode {
-        self.modes.insert(current().id(), mode).unwrap_or(CaptureMode::Global)
-    }
-
-    /// Refuses a call that CUDA counts as unsafe while captures are open, and breaks those.
-    pub(super) fn forbid_unsafe(&mut self) -> Answer<()> {
-        let me = current().id();
-        let mode = self.modes.get(&me).copied().unwrap_or(CaptureMode::Global);
-        let concerns = |capture: &Capture| match mode {
-            CaptureMode::Relaxed => false,
-            _ if capture.thread == me => capture.mode != CaptureMode::Relaxed,
-            CaptureMode::Global => capture.mode == CaptureMode::Global,
-            CaptureMode::ThreadLocal => false,
-        };
-        self.break_captures(concerns)
-    }
-
-    /// Refuses a call that waits for the whole context: it breaks every capture.
-    pub(super) fn forbid_context_wait(&mut self) -> Answer<()> {
-        self.break_captures(|_| true)
-    }
-
-    fn break_captures(&mut self, concerns: impl Fn(&Capture) -> bool) -> Answer<()> {
-        let mut refused = Ok(());
-        for capture in self.captures.values_mut().filter(|capture| concerns(capture)) {
-            capture.invalid = true;
-            refused = Err(DriverCode::CaptureUnsupported);
-        }
-        refused
-    }
-
-    /// Refuses a call that makes no sense on a capturing stream, and breaks its capture.
-    pub(super) fn forbid_capturing(&mut self, stream: RawStream) -> Answer<()> {
-        self.forbid_implicit(stream)?;
-        match self.capture_of(stream)? {
-            None => Ok(()),
-            Some(id) => {
-                self.invalidate([id]);
+    /// As [`target`](Self::target) for work that cannot be recorded, which breaks the capture.
+    pub(super) fn target_outside(&mut self, stream: RawStream) -> Answer<()> {
+        match self.target(stream)? {
+            Target::Run => Ok(()),
+            Target::Record(id) => {
+                self.break_capture(id);
                 Err(DriverCode::CaptureUnsupported)
             }
         }
     }
 
-    // Events.
+    /// Enqueues a task on a stream that does not capture.
+    pub(super) fn enqueue(&mut self, stream: RawStream, task: Task) -> Answer<OpId> {
+        let after = self.position(stream)?;
+        let id = self.queue.push(stream.0, task, &after);
+        self.stream(stream)?.after = vec![id];
+        Ok(id)
+    }
 
-    pub(super) fn record_event(&mut self, event: u64, stream: RawStream) -> Answer<()> {
-        self.forbid_implicit(stream)?;
-        let recorded = match self.state_of(stream)? {
-            StreamState::Idle => {
-                let after = self.frontier(stream)?;
-                // One point behind all of them.
-                let point = match after.as_slice() {
-                    [] => None,
-                    [one] => Some(*one),
-                    _ => Some(self.schedule.add(Arc::new(Op::Nothing), after)),
-                };
-                Recorded::Work(point)
-            }
-            StreamState::Capturing => {
-                let joined =
-                    self.stream(stream)?.capture.clone().ok_or(DriverCode::IllegalState)?;
-                Recorded::Captured { capture: joined.capture, nodes: joined.frontier }
-            }
-            _ => return Err(DriverCode::CaptureInvalidated),
-        };
-        *self.events.get_mut(&event).ok_or(DriverCode::InvalidHandle)? = recorded;
+    pub(super) fn enqueue_graph(&mut self, stream: RawStream, exec: RawExec) -> Answer<()> {
+        let mut after = self.position(stream)?;
+        let record = self.execs.get_mut(&exec).ok_or(DriverCode::InvalidHandle)?;
+        after.extend(record.last);
+        let end = self.queue.push_graph(stream.0, &record.flow, &after);
+        record.last = Some(end);
+        self.stream(stream)?.after = vec![end];
         Ok(())
     }
 
-    pub(super) fn wait_event(&mut self, stream: RawStream, event: u64) -> Answer<()> {
-        let recorded = self.events.get(&event).cloned().ok_or(DriverCode::InvalidHandle)?;
-        self.forbid_implicit(stream)?;
-        let capturing = self.capture_of(stream)?;
-        if capturing.is_some() && self.state_of(stream)? == StreamState::Invalidated {
-            return Err(DriverCode::CaptureInvalidated);
+    /// What the next command of `stream` comes after: the stream's own work, and between the
+    /// legacy stream and the blocking ones each other's.
+    pub(super) fn position(&mut self, stream: RawStream) -> Answer<Vec<OpId>> {
+        let record = self.stream(stream)?;
+        let mut after = record.after.clone();
+        if stream == RawStream::LEGACY {
+            let blocking = self.streams.values().filter(|other| other.blocking);
+            after.extend(blocking.flat_map(|other| &other.after));
+            after.append(&mut self.orphans);
+        } else if record.blocking {
+            after.extend(&self.stream(RawStream::LEGACY)?.after);
         }
-        match (recorded, capturing) {
-            (Recorded::Never, _) => Ok(()),
-            (Recorded::Work(point), None) => {
-                let Some(point) = point.filter(|point| !self.schedule.is_done(*point)) else {
-                    return Ok(());
-                };
-                let mut after = self.frontier(stream)?;
-                after.push(point);
-                let id = self.schedule.add(Arc::new(Op::Nothing), after);
-                self.stream_mut(stream)?.tail = Some(id);
+        self.prune(&mut after);
+        self.stream(stream)?.after.clone_from(&after);
+        Ok(after)
+    }
+
+    /// What a wait for `stream` waits for.
+    pub(super) fn own_work(&mut self, stream: RawStream) -> Answer<Vec<OpId>> {
+        match stream {
+            RawStream::LEGACY => self.position(stream),
+            _ => Ok(self.stream(stream)?.after.clone()),
+        }
+    }
+
+    fn prune(&self, ids: &mut Vec<OpId>) {
+        ids.retain(|&id| self.queue.is_pending(id));
+        ids.sort_unstable();
+        ids.dedup();
+    }
+
+    // Events.
+
+    pub(super) fn record_event(&mut self, event: RawEvent, stream: RawStream) -> Answer<()> {
+        if !self.events.contains_key(&event) {
+            return Err(DriverCode::InvalidHandle);
+        }
+        let record = match self.target(stream)? {
+            Target::Run => EventRecord::Recorded(self.position(stream)?),
+            Target::Record(id) => EventRecord::Captured(id, self.captures[&id].position(stream)),
+        };
+        self.events.insert(event, record);
+        Ok(())
+    }
+
+    pub(super) fn wait_event(&mut self, stream: RawStream, event: RawEvent) -> Answer<()> {
+        let record = self.events.get(&event).cloned().ok_or(DriverCode::InvalidHandle)?;
+        let target = self.target(stream)?;
+        match (record, target) {
+            (EventRecord::Unrecorded, _) => Ok(()),
+            (EventRecord::Recorded(work), Target::Run) => {
+                let mut after = self.position(stream)?;
+                after.extend(work);
+                self.prune(&mut after);
+                self.stream(stream)?.after = after;
                 Ok(())
             }
-            (Recorded::Work(_), Some(id)) => {
-                self.invalidate([id]);
+            (EventRecord::Recorded(_), Target::Record(id)) => {
+                self.break_capture(id);
                 Err(DriverCode::CaptureIsolation)
             }
-            (Recorded::Captured { capture, nodes }, own) => {
-                let Some(theirs) = self.captures.get(&capture) else {
-                    // The capture is over, and so is what the event stood for.
-                    self.invalidate(own);
-                    return Err(DriverCode::CapturedEvent);
-                };
-                if theirs.invalid {
-                    return Err(DriverCode::CaptureInvalidated);
+            (EventRecord::Captured(source, branch), target) => {
+                self.wait_captured(stream, source, &branch, target)
+            }
+        }
+    }
+
+    fn wait_captured(
+        &mut self,
+        stream: RawStream,
+        source: CaptureId,
+        branch: &Branch,
+        target: Target,
+    ) -> Answer<()> {
+        let Some(capture) = self.captures.get_mut(&source) else {
+            // The event's capture has ended: it stands for no work that could be waited for.
+            return match target {
+                Target::Run => Err(DriverCode::CapturedEvent),
+                Target::Record(id) => {
+                    self.break_capture(id);
+                    Err(DriverCode::CaptureIsolation)
                 }
-                if let Some(own) = own.filter(|own| *own != capture) {
-                    self.invalidate([own, capture]);
-                    return Err(DriverCode::CaptureMerge);
-                }
-                let joined = self
-                    .stream_mut(stream)?
-                    .capture
-                    .take_if(|joined| joined.capture == capture)
-                    .unwrap_or(Joined { capture, frontier: SmallVec::new() });
-                let mut frontier = joined.frontier;
-                frontier.extend(nodes.into_iter().filter(|_| true));
-                frontier.sort_unstable();
-                frontier.dedup();
-                self.stream_mut(stream)?.capture = Some(Joined { capture, frontier });
+            };
+        };
+        match target {
+            Target::Record(id) if id != source => {
+                self.break_capture(id);
+                self.break_capture(source);
+                Err(DriverCode::CaptureMerge)
+            }
+            _ if capture.broken => Err(DriverCode::CaptureInvalidated),
+            Target::Run if stream == RawStream::LEGACY => {
+                capture.broken = true;
+                Err(DriverCode::CaptureImplicit)
+            }
+            _ => {
+                capture.join(stream, branch);
+                self.stream(stream)?.capture = Some(source);
                 Ok(())
             }
         }
     }
 
-    /// What the host waits for in order to see an event; a captured one is nothing to wait for.
-    pub(super) fn event_point(&mut self, event: u64) -> Answer<Option<OpId>> {
+    /// The work of an event, for the host to wait for. That an event was recorded in a capture
+    /// breaks the capture.
+    pub(super) fn event_work(&mut self, event: RawEvent) -> Answer<Vec<OpId>> {
         match self.events.get(&event).cloned().ok_or(DriverCode::InvalidHandle)? {
-            Recorded::Never => Ok(None),
-            Recorded::Work(point) => Ok(point),
-            Recorded::Captured { capture, .. } => {
-                self.invalidate([capture]);
+            EventRecord::Unrecorded => Ok(Vec::new()),
+            EventRecord::Recorded(work) => Ok(work),
+            EventRecord::Captured(id, _) => {
+                self.break_capture(id);
                 Err(DriverCode::CapturedEvent)
             }
         }
@@ -354,123 +296,100 @@ impl State {
         if stream == RawStream::LEGACY {
             return Err(DriverCode::CaptureUnsupported);
         }
-        if self.capture_of(stream)?.is_some() {
+        if self.stream(stream)?.capture.is_some() {
             return Err(DriverCode::IllegalState);
         }
-        let id = self.handle();
-        let capture = Capture {
-            mode,
-            origin: stream,
-            thread: current().id(),
-            nodes: Vec::new(),
-            anchors: Vec::new(),
-            invalid: false,
-        };
-        self.captures.insert(id, capture);
-        let frontier = SmallVec::new();
-        self.stream_mut(stream)?.capture = Some(Joined { capture: id, frontier });
+        let id = CaptureId(self.name());
+        self.captures.insert(id, Capture::new(stream, mode, std::thread::current().id()));
+        self.stream(stream)?.capture = Some(id);
         Ok(())
     }
 
-    pub(super) fn end_capture(&mut self, stream: RawStream) -> Answer<u64> {
-        let id = self.capture_of(stream)?.ok_or(DriverCode::IllegalState)?;
-        if self.captures[&id].origin != stream {
+    /// Ends the capture that began on `stream` and gives it back, with whether it gives a graph.
+    pub(super) fn end_capture(&mut self, stream: RawStream) -> Answer<(Capture, Answer<()>)> {
+        let id = self.stream(stream)?.capture.ok_or(DriverCode::IllegalState)?;
+        let capture = &self.captures[&id];
+        if capture.origin != stream {
             return Err(DriverCode::CaptureUnmatched);
         }
-        let unjoined = self.unjoined(id, stream);
-        let Some(capture) = self.captures.remove(&id) else { return Err(DriverCode::IllegalState) };
-        for stream in self.streams.values_mut() {
-            stream.capture.take_if(|joined| joined.capture == id);
-        }
-        if capture.thread != current().id() && capture.mode != CaptureMode::Relaxed {
-            return Err(DriverCode::CaptureWrongThread);
-        }
-        if capture.invalid {
-            return Err(DriverCode::CaptureInvalidated);
-        }
-        if unjoined {
-            return Err(DriverCode::CaptureUnjoined);
-        }
-        let handle = self.handle();
-        let template = Template { nodes: capture.nodes.into(), anchors: capture.anchors };
-        self.graphs.insert(handle, template);
-        Ok(handle)
+        let own = capture.thread == std::thread::current().id();
+        let verdict = if !own && capture.mode != CaptureMode::Relaxed {
+            Err(DriverCode::CaptureWrongThread)
+        } else if capture.broken {
+            Err(DriverCode::CaptureInvalidated)
+        } else if !capture.is_joined() {
+            Err(DriverCode::CaptureUnjoined)
+        } else {
+            Ok(())
+        };
+        let capture = self.remove_capture(id).ok_or(DriverCode::IllegalState)?;
+        Ok((capture, verdict))
     }
 
-    /// Whether a stream of the capture has work that its origin does not wait for.
-    fn unjoined(&self, id: u64, origin: RawStream) -> bool {
-        let nodes = &self.captures[&id].nodes;
-        let frontier = |stream: &Stream| match &stream.capture {
-            Some(joined) if joined.capture == id => joined.frontier.clone(),
-            _ => SmallVec::new(),
-        };
-        let mut joined = vec![false; nodes.len()];
-        let mut open = self.streams.get(&origin.0).map(frontier).unwrap_or_default();
-        while let Some(node) = open.pop() {
-            if !std::mem::replace(&mut joined[node], true) {
-                open.extend(nodes[node].after.iter().copied());
+    /// Takes a capture out; its streams capture no more.
+    pub(super) fn remove_capture(&mut self, id: CaptureId) -> Option<Capture> {
+        let capture = self.captures.remove(&id)?;
+        for stream in capture.branches.keys() {
+            if let Some(record) = self.streams.get_mut(stream) {
+                record.capture = None;
             }
         }
-        self.streams.values().flat_map(frontier).any(|node| !joined[node])
+        Some(capture)
     }
 
-    pub(super) fn retain(
-        &mut self,
-        stream: RawStream,
-        keep: Vec<Keep>,
-        release: Arc<dyn Fn(Vec<Keep>) + Send + Sync>,
-    ) -> Answer<()> {
-        let id = self.capture_of(stream)?.ok_or(DriverCode::IllegalState)?;
-        let capture = self.captures.get_mut(&id).ok_or(DriverCode::IllegalState)?;
-        if capture.invalid {
-            return Err(DriverCode::CaptureInvalidated);
-        }
-        capture.anchors.push(Arc::new(Anchor::new(keep, release)));
-        Ok(())
-    }
-
-    pub(super) fn add_child(&mut self, stream: RawStream, child: u64) -> Answer<()> {
-        let child = self.graphs.get(&child).cloned().ok_or(DriverCode::InvalidHandle)?;
-        let id = self.capture_of(stream)?.ok_or(DriverCode::IllegalState)?;
-        self.record(stream, Arc::new(Op::Child(child.nodes)))?;
+    pub(super) fn break_capture(&mut self, id: CaptureId) {
         if let Some(capture) = self.captures.get_mut(&id) {
-            capture.anchors.extend(child.anchors);
+            capture.broken = true;
         }
-        Ok(())
     }
 
-    pub(super) fn captured_nodes(&self, stream: RawStream) -> Answer<Option<usize>> {
-        let id = self.capture_of(stream)?;
-        Ok(id.and_then(|id| self.captures.get(&id)).map(|capture| capture.nodes.len()))
+    /// Breaks every capture, and refuses if there was one.
+    pub(super) fn refuse_any_capture(&mut self) -> Answer<()> {
+        self.refuse_captures(|_| true, DriverCode::CaptureUnsupported)
     }
 
-    // Graphs.
-
-    pub(super) fn instantiate(&mut self, graph: u64) -> Answer<u64> {
-        let template = self.graphs.get(&graph).cloned().ok_or(DriverCode::InvalidHandle)?;
-        let handle = self.handle();
-        self.execs.insert(handle, Exec { template, last: None });
-        Ok(handle)
-    }
-
-    pub(super) fn launch_graph(&mut self, exec: u64, stream: RawStream) -> Answer<()> {
-        self.forbid_capturing(stream)?;
-        let mut roots = self.frontier(stream)?;
-        let exec = self.execs.get_mut(&exec).ok_or(DriverCode::InvalidHandle)?;
-        // An exec never runs beside itself.
-        roots.extend(exec.last);
-        let mut ids: Vec<OpId> = Vec::with_capacity(exec.template.nodes.len());
-        for node in &*exec.template.nodes {
-            let id = if node.after.is_empty() {
-                self.schedule.add(Arc::clone(&node.op), roots.iter().copied())
-            } else {
-                self.schedule.add(Arc::clone(&node.op), node.after.iter().map(|&index| ids[index]))
-            };
-            ids.push(id);
+    /// Refuses a call that captures count as unsafe, and breaks those that forbid it to this
+    /// thread: unless the thread's mode is RELAXED, its own that are not RELAXED, and, in the
+    /// thread mode GLOBAL, every GLOBAL one.
+    pub(super) fn refuse_unsafe(&mut self) -> Answer<()> {
+        let (mode, thread) = (MODE.get(), std::thread::current().id());
+        if mode == CaptureMode::Relaxed {
+            return Ok(());
         }
-        let end = self.schedule.add(Arc::new(Op::Nothing), ids.into_iter().chain(roots));
-        exec.last = Some(end);
-        self.stream_mut(stream)?.tail = Some(end);
-        Ok(())
+        let forbids = |capture: &Capture| match capture.mode {
+            CaptureMode::Relaxed => false,
+            CaptureMode::ThreadLocal => capture.thread == thread,
+            CaptureMode::Global => capture.thread == thread || mode == CaptureMode::Global,
+        };
+        self.refuse_captures(forbids, DriverCode::CaptureUnsupported)
+    }
+
+    /// Refuses use of the legacy stream while a blocking stream captures, and breaks that capture.
+    pub(super) fn refuse_implicit(&mut self) -> Answer<()> {
+        let blocking = self.implicit_captures();
+        self.refuse_captures(
+            |capture| capture.branches.keys().any(|stream| blocking.contains(stream)),
+            DriverCode::CaptureImplicit,
+        )
+    }
+
+    /// The blocking streams that capture.
+    pub(super) fn implicit_captures(&self) -> BTreeSet<RawStream> {
+        let capturing =
+            |(_, record): &(_, &StreamRecord)| record.blocking && record.capture.is_some();
+        self.streams.iter().filter(capturing).map(|(&stream, _)| stream).collect()
+    }
+
+    fn refuse_captures(
+        &mut self,
+        forbids: impl Fn(&Capture) -> bool,
+        code: DriverCode,
+    ) -> Answer<()> {
+        let mut refused = false;
+        for capture in self.captures.values_mut().filter(|capture| forbids(capture)) {
+            capture.broken = true;
+            refused = true;
+        }
+        if refused { Err(code) } else { Ok(()) }
     }
 }
