@@ -232,6 +232,18 @@ fn a_thread_local_thread_mode_ignores_other_threads_global_captures() {
 }
 
 #[test]
+fn a_stream_ordered_allocation_elsewhere_breaks_a_global_capture_by_itself() {
+    let bench = Bench::new(0);
+    let (stream, other) = (bench.stream(), bench.stream());
+    bench.foreign.begin_capture(&stream, CaptureMode::Global).unwrap();
+    let allocate = || bench.foreign.mem_alloc_async(64, &other);
+    let answer = std::thread::scope(|scope| scope.spawn(allocate).join().unwrap());
+    assert_eq!(code(answer), Some(DriverCode::CaptureUnsupported));
+    assert_eq!(bench.foreign.state(&stream), Ok(State::Invalidated));
+    assert!(bench.foreign.end_capture(&stream).is_err());
+}
+
+#[test]
 fn destroying_the_origin_ends_its_capture_without_a_graph() {
     let bench = Bench::new(0);
     let (stream, side) = (bench.foreign.stream_create(false).unwrap(), bench.stream());
