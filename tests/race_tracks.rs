@@ -104,6 +104,29 @@ fn makes_tracks_and_a_gallery() {
 }
 
 #[test]
+fn steps_count_from_the_seed_s_first_batch() {
+    let folder = folder("steps");
+    let device = Device::host();
+    for seed in [3, 4] {
+        let made = RaceTracks::new(&device, 6, 64, seed).unwrap();
+        let mut runner = GraphRunner::new(&device, made).unwrap();
+        for steps in 1..=2 {
+            runner.run().unwrap();
+            let (seed, steps) = (seed.to_string(), steps.to_string());
+            succeeds(
+                &folder,
+                &["--tracks", "6", "--points", "64", "--seed", &seed, "--steps", &steps],
+            );
+            let svg = std::fs::read_to_string(folder.join("race_tracks.svg")).unwrap();
+            for [length, radius] in runner.read(&runner.producer().batch.lengths).unwrap() {
+                let caption = format!("{:.2} km · R {radius:.0} m", length / 1000.0);
+                assert!(svg.contains(&caption), "seed {seed}, {steps} steps: {caption}");
+            }
+        }
+    }
+}
+
+#[test]
 #[cfg(feature = "simulate")]
 fn the_simulated_device_replays_and_draws_the_same() {
     let folder = folder("the_same");
