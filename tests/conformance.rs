@@ -50,6 +50,9 @@ impl Bench {
         let exec = graph.instantiate().unwrap();
         exec.launch(&self.other).unwrap();
         assert_eq!(self.other.read(&self.buffer).unwrap(), [1; 4]);
+        drop((exec, graph));
+        // The thread that drops what graphs kept gets its turn before the process may end.
+        std::thread::sleep(std::time::Duration::from_millis(2));
     }
 
     /// The capture goes on, into a graph that is not launched here.

@@ -192,12 +192,12 @@ pub(crate) enum Access {
 /// assert_eq!(kernel.name(), "axpy");
 /// # Ok::<(), graph_runner::Error>(())
 /// ```
-pub struct KernelSpec<A> {
+pub struct KernelSpec<A: Args> {
     decl: KernelDecl,
     args: PhantomData<fn(A)>,
 }
 
-impl<A> KernelSpec<A> {
+impl<A: Args> KernelSpec<A> {
     /// Threads that one task on a core takes at the least; see
     /// [`per_thread_with_grain`](Self::per_thread_with_grain).
     pub const DEFAULT_GRAIN: usize = 1024;
@@ -208,7 +208,6 @@ impl<A> KernelSpec<A> {
     /// equal pieces, so its length must be a multiple of the thread count.
     pub fn per_thread<F>(name: &str, function: F) -> Self
     where
-        A: Args,
         F: for<'a> Fn(Thread, A::Item<'a>) + Send + Sync + 'static,
     {
         Self::host(
@@ -221,7 +220,6 @@ impl<A> KernelSpec<A> {
     /// and [`Out`](crate::Out) buffers are divided by blocks.
     pub fn per_block<F>(name: &str, function: F) -> Self
     where
-        A: Args,
         F: for<'a> Fn(Block, A::Item<'a>) + Send + Sync + 'static,
     {
         Self::host(name, PerBlock { function, args: PhantomData::<fn(A)> })
@@ -231,7 +229,6 @@ impl<A> KernelSpec<A> {
     /// task of their own: 1 for threads with much work, thousands for a few operations each.
     pub fn per_thread_with_grain<F>(name: &str, grain: usize, function: F) -> Self
     where
-        A: Args,
         F: for<'a> Fn(Thread, A::Item<'a>) + Send + Sync + 'static,
     {
         Self::host(name, PerThread { function, grain: grain.max(1), args: PhantomData::<fn(A)> })
@@ -244,10 +241,7 @@ impl<A> KernelSpec<A> {
 
     /// A kernel with no host function; add CUDA code to it.
     #[must_use]
-    pub fn device_only(name: &str) -> Self
-    where
-        A: Args,
-    {
+    pub fn device_only(name: &str) -> Self {
         let decl = KernelDecl { name: name.into(), host: None, cuda: None };
         Self { decl, args: PhantomData }
     }
@@ -301,13 +295,13 @@ impl<A> KernelSpec<A> {
     }
 }
 
-impl<A> Clone for KernelSpec<A> {
+impl<A: Args> Clone for KernelSpec<A> {
     fn clone(&self) -> Self {
         Self { decl: self.decl.clone(), args: PhantomData }
     }
 }
 
-impl<A> fmt::Debug for KernelSpec<A> {
+impl<A: Args> fmt::Debug for KernelSpec<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KernelSpec")
             .field("name", &self.decl.name)
