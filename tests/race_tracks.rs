@@ -21,39 +21,40 @@ mod producers;
 
 use producers::{Circuit, HALF_WIDTH, MAX_ITERATIONS, RaceTracks, TRACK_RADIUS};
 
-/// The example beside this test's own binary, built first if it is missing or older than its
-/// sources: `cargo test --test race_tracks` alone does not build it.
+/// The example beside this test's own binary. `cargo test --test race_tracks` alone does not build
+/// it, or leaves one of other features there: so cargo, where the test runs under it, makes sure.
 fn binary() -> &'static Path {
     static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
         let own = std::env::current_exe().unwrap();
-        let path = own.parent().and_then(Path::parent).unwrap().join("examples/race_tracks");
-        let changed = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/race_tracks");
-        let newest = std::fs::read_dir(sources)
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| changed(&entry.ok()?.path()))
-            .max();
-        if !path.exists() || newest > changed(&path) {
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "--example", "race_tracks", "--no-default-features"]);
-            cargo.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-            for (on, name) in
-                [(cfg!(feature = "cuda"), "cuda"), (cfg!(feature = "simulate"), "simulate")]
-            {
-                if on {
-                    cargo.args(["--features", name]);
-                }
-            }
-            if !cfg!(debug_assertions) {
-                cargo.arg("--release");
-            }
-            assert!(cargo.status().unwrap().success(), "the example must build");
+        let profile = own.parent().and_then(Path::parent).unwrap();
+        if let Some(cargo) = std::env::var_os("CARGO") {
+            build(Command::new(cargo), profile);
         }
+        let path = profile.join("examples/race_tracks");
         assert!(path.exists(), "{} is missing: run `cargo build --examples`", path.display());
         path
     });
     &BINARY
+}
+
+/// Builds the example into the folder of a profile, with this test's features.
+fn build(mut cargo: Command, profile: &Path) {
+    cargo.args(["build", "--quiet", "--example", "race_tracks", "--no-default-features"]);
+    cargo.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    cargo.arg("--target-dir").arg(profile.parent().unwrap());
+    // What `cargo test` builds in `debug` is of the profile `test`.
+    let name = profile.file_name().unwrap();
+    cargo.arg("--profile").arg(if name == "debug" { "test".as_ref() } else { name });
+    for (on, feature) in [
+        (cfg!(feature = "cuda"), "cuda"),
+        (cfg!(feature = "simulate"), "simulate"),
+        (cfg!(feature = "tracing"), "tracing"),
+    ] {
+        if on {
+            cargo.args(["--features", feature]);
+        }
+    }
+    assert!(cargo.status().unwrap().success(), "the example must build");
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -101,6 +102,29 @@ fn makes_tracks_and_a_gallery() {
     assert_eq!(svg.matches("km · R ").count(), 36);
     assert!(!svg.contains("NaN") && !svg.contains("inf"));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+}
+
+#[test]
+fn steps_count_from_the_seed_s_first_batch() {
+    let folder = folder("steps");
+    let device = Device::host();
+    for seed in [3, 4] {
+        let made = RaceTracks::new(&device, 6, 64, seed).unwrap();
+        let mut runner = GraphRunner::new(&device, made).unwrap();
+        for steps in 1..=2 {
+            runner.run().unwrap();
+            let (seed, steps) = (seed.to_string(), steps.to_string());
+            succeeds(
+                &folder,
+                &["--tracks", "6", "--points", "64", "--seed", &seed, "--steps", &steps],
+            );
+            let svg = std::fs::read_to_string(folder.join("race_tracks.svg")).unwrap();
+            for [length, radius] in runner.read(&runner.producer().batch.lengths).unwrap() {
+                let caption = format!("{:.2} km · R {radius:.0} m", length / 1000.0);
+                assert!(svg.contains(&caption), "seed {seed}, {steps} steps: {caption}");
+            }
+        }
+    }
 }
 
 #[test]
